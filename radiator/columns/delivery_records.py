@@ -16,7 +16,7 @@ HEADERS: Mapping[str, str] = {  # column of the table -> header of the record
     "destination": "message-destination",
     "partition": "message-partition",
     "offset": "message-offset",
-    "subscription": "subscription",
+    "subscription": "message-subscription",
     "consumer": "consumer",
     "delivery": "delivery",
     "delivered_at": "delivered-at",

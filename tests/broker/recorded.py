@@ -71,10 +71,10 @@ def disagreement(store: Any, checked: Callable[[str], bool] = bool) -> str:
         checked: Whether a log is to be compared.
     """
     final = Counter(
-        (row["subscription"], row["message-partition"], int(row["message-offset"]))
+        (row["message-subscription"], row["message-partition"], int(row["message-offset"]))
         for row in rows_of_log(store)
         if row["outcome"] in FINAL_OUTCOMES and checked(row["message-partition"])
-        if row["subscription"].startswith("/queue/")  # a durable subscription may be deleted, and begin again
+        if row["message-subscription"].startswith("/queue/")  # a durable subscription may be deleted, and begin again
     )
     for key, count in final.items():
         if count > 1:
@@ -108,7 +108,7 @@ def check_exact(world: World) -> None:
             offsets = [each for each in range(partition.next_offset) if source.cursor.is_acked(each)]
             settled.update((name, partition.name, str(offset)) for offset in offsets)
     found = Counter(
-        (row["subscription"], row["message-partition"], row["message-offset"])
+        (row["message-subscription"], row["message-partition"], row["message-offset"])
         for row in rows(world)
         if row["outcome"] in FINAL_OUTCOMES
     )

@@ -174,7 +174,7 @@ class SourceRecord:
         self._handed: dict[int, Handed] = {}
         self._heads: dict[str, str] = {}
         self._middle = f"message-partition:{escape(partition_name, '1.2')}\nmessage-offset:"
-        self._subscription = f"\nsubscription:{escape(queue_name, '1.2')}"
+        self._subscription = f"\nmessage-subscription:{escape(queue_name, '1.2')}"
 
     def _head(self, destination: str) -> str:
         head = self._heads.get(destination)

@@ -65,7 +65,7 @@ def test_a_row_says_who_had_which_message_when_and_what_became_of_it() -> None:
         "message-destination": "/queue/a",
         "message-partition": "/queue/a",
         "message-offset": "0",
-        "subscription": "/queue/a",
+        "message-subscription": "/queue/a",
         "consumer": "worker/0",
         "delivery": "1",
         "outcome": "acked",
@@ -142,7 +142,9 @@ def test_each_end_of_a_delivery_has_its_outcome(
     (message,) = client.messages()
     end(world, client, message)
     world.settle()
-    mine = [row["outcome"] for row in rows(world) if row["message-offset"] == "0" and row["subscription"] == queue]
+    mine = [
+        row["outcome"] for row in rows(world) if row["message-offset"] == "0" and row["message-subscription"] == queue
+    ]
     assert mine == expected
     check_exact(world)
     world.kill()
@@ -163,7 +165,7 @@ def test_messages_without_a_consumer_have_rows_without_one() -> None:
     admin = world.connect()
     admin.say("SEND", PURGE, destination="/radiator/admin", reply_to="/temp-queue/answers")
     world.settle()
-    found = {(row["subscription"], row["message-offset"]): row for row in rows(world)}
+    found = {(row["message-subscription"], row["message-offset"]): row for row in rows(world)}
     assert {key: row["outcome"] for key, row in found.items()} == {
         ("/queue/a", "0"): "expired",
         ("/queue/a", "1"): "purged",
@@ -230,9 +232,9 @@ def test_durable_subscriptions_and_groups_are_on_record_under_their_names() -> N
     for message in client.messages():
         client.ack(message)
     world.settle()
-    found = {(row["subscription"], row["message-destination"], row["message-offset"]) for row in rows(world)}
+    found = {(row["message-subscription"], row["message-destination"], row["message-offset"]) for row in rows(world)}
     assert found == {("billing", "/topic/a", "0"), ("billing", "/topic/b", "1"), ("workers", "/topic/a", "0")}
-    check = [row for row in rows(world) if row["subscription"] == "workers"]
+    check = [row for row in rows(world) if row["message-subscription"] == "workers"]
     assert [row["consumer"] for row in check] == ["c/g"]
 
 
