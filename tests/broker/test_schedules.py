@@ -118,7 +118,7 @@ def test_a_new_schedule_sends_nothing_for_the_time_before_it() -> None:
     world = world_of("last")
     assert times(world) == []
     world.config = load_text(HOURLY.replace("0 * * * *", "*/5 * * * *").replace("MISSED", "last"))
-    asleep(world, 0.5)  # the expression is another one: it begins anew
+    asleep(world, 0.5)  # the expression is another one: it starts from now
     assert times(world) == []
     go_to(world, "22:51")
     assert times(world)[0] == "22:45" or times(world) == ["22:50"]
