@@ -251,6 +251,30 @@ def test_files_that_were_merged_stay_until_their_retention_is_over(
     check_exact(files, tmp_path / "data")
 
 
+def test_a_retention_is_remembered_by_the_next_commit_or_else_by_one_of_its_own(tmp_path: Path) -> None:
+    writer = fill(tmp_path / "data", count=1)  # nothing is sealed
+    files, data = open_files(tmp_path / "archive"), str(tmp_path / "data")
+    for _ in range(2):
+        assert not run(data, files, replace(UNMERGED, retention_seconds=3600)).problems
+        assert check_rows(files, tmp_path / "archive").version == 0
+    assert _retention(files) == "interval 1 hours"
+    more(writer, count=600, first=1)
+    writer.close()
+    out = run(data, files, replace(UNMERGED, retention_seconds=7200))
+    assert out.records and check_rows(files, tmp_path / "archive").version == 1
+    assert _retention(files) == "interval 2 hours"
+    run(data, files, replace(UNMERGED, retention_seconds=0))
+    run(data, files, UNMERGED)
+    assert check_rows(files, tmp_path / "archive").version == 2
+    assert _retention(files) == "interval 0 days"
+
+
+def _retention(files: Files) -> str:
+    table = load(files).table
+    assert table is not None
+    return table.configuration[RETENTION_KEY]
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
