@@ -86,6 +86,9 @@ DEV = [
     "opentelemetry-sdk>=1.25",  # tests/client/test_tracing.py
     *CONNECT,
     "moto[s3,server]>=5.0",  # an S3 on this machine
+    "s3fs>=2025.12",  # a driver with conditional requests: tests/archive/test_delta.py
+    "aiobotocore>=3.10,<3.11",  # s3fs's; it takes a few versions of botocore, and moto's boto3 must be one of these:
+    "boto3>=1.43.115,<1.43.118",  # without these bounds pip tries every later boto3; raise both together
     "build>=1.2",  # tests/packaging
     "twine>=5",
     "pytest>=8.0",

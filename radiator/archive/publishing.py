@@ -75,6 +75,7 @@ class Publisher:
         self.files, self._source, self._owner, self._step, self._report = files, source, owner, step, report
         self.state = self.load()
         self._structs: list[pa.Field] = []
+        self._properties: dict[str, str] = {}
 
     def load(self) -> State:
         """Return the state. Raises StorageError."""
@@ -126,6 +127,7 @@ class Publisher:
                 self.state,
                 source=self._source,
                 schema=schema,
+                configuration=self._properties,
                 add=[placed.file for change in chosen for placed in change.add],
                 remove=[path for change in chosen for path in change.remove],
                 ends={name: end for change in chosen for name, end in change.ends.items()},
@@ -149,13 +151,17 @@ class Publisher:
         return chosen
 
     def set_retention(self, seconds: int) -> None:
-        """Set how long merged files stay, if that is new."""
-        value = interval(seconds)
+        """Set how long merged files stay. The next commit has it, or ``commit_properties``."""
+        self._properties[RETENTION_KEY] = interval(seconds)
+
+    def commit_properties(self) -> None:
+        """Commit the properties that were set, unless the table has them. Raises StorageError, OSError.
+
+        If the archive is empty, this is its first commit.
+        """
         for _ in range(TRIES):
-            table = self.state.table
-            if table is None or table.configuration.get(RETENTION_KEY) == value:
-                return
-            if self._committed(configuration={RETENTION_KEY: value}):
+            known = {} if self.state.table is None else self.state.table.configuration
+            if self._properties.items() <= known.items() or self._committed(configuration=self._properties):
                 return
         raise self._busy()
 

@@ -13,6 +13,7 @@ import os
 import tempfile
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, unquote
 
 from radiator.archive import calls
 from radiator.archive.files import Entry, Files
@@ -22,6 +23,7 @@ from radiator.errors import StorageError
 from radiator.limits import MIB
 
 OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory", "gcsfs", "adlfs"))
+S3 = ("s3", "s3a")
 COPY_BYTES = 8 * MIB
 SPOOL_PREFIX = "radiator-archive-"
 
@@ -46,8 +48,35 @@ def remote_files(uri: str, scheme: str) -> Files:
 def _by_fsspec(uri: str, scheme: str) -> Files:
     from fsspec.core import url_to_fs
 
-    fs, path = url_to_fs(uri)
+    place, arguments = _s3_arguments(uri) if scheme in S3 else (uri, {})
+    fs, path = url_to_fs(place, **arguments)
     return FsspecFiles(fs, path, uri, moves=scheme not in OBJECT_STORES)
+
+
+def _s3_arguments(uri: str) -> tuple[str, dict[str, Any]]:
+    """Return a URI without user and parameters, and the arguments of s3fs that say the same.
+
+    So one URI works with pyarrow, which reads both from it, and with s3fs.
+
+    Raises:
+        ValueError: s3fs has no argument for a parameter.
+    """
+    before, _, query = uri.partition("?")
+    scheme, _, rest = before.partition("://")
+    user, at, host = rest.partition("/")[0].rpartition("@")
+    if not at and not query:
+        return uri, {}
+    key, _, secret = user.partition(":")
+    parameters = dict(parse_qsl(query))
+    arguments: dict[str, Any] = {"key": unquote(key), "secret": unquote(secret)} if key else {}
+    protocol = parameters.pop("scheme", "https")
+    if endpoint := parameters.pop("endpoint_override", ""):
+        arguments["endpoint_url"] = endpoint if "://" in endpoint else f"{protocol}://{endpoint}"
+    if region := parameters.pop("region", ""):
+        arguments["client_kwargs"] = {"region_name": region}
+    if parameters:
+        raise ValueError(f"s3fs has no parameter {next(iter(parameters))}")
+    return f"{scheme}://{host}{unquote(rest[len(user + at + host) :])}", arguments
 
 
 def _by_arrow(uri: str, scheme: str) -> Files:
@@ -232,7 +261,8 @@ class FsspecFiles(Files):
         return bool(self.fs.exists(place))
 
     def _make_folder(self, place: str) -> None:
-        self.fs.makedirs(place.rpartition("/")[0], exist_ok=True)
+        if self._moves:  # an object store has none
+            self.fs.makedirs(place.rpartition("/")[0], exist_ok=True)
 
 
 class ArrowFiles(FsspecFiles):

@@ -170,6 +170,8 @@ class _Run:
         self._out.swept = self._publisher.sweep(self._spool)
         check_commits(self._publisher.files, self._publisher.state)
         self._type()
+        if self._options.retention_seconds is not None:
+            self._publisher.set_retention(self._options.retention_seconds)
         if self._options.archive:
             self._report_marks()
             for _ in range(ROUNDS_MAX):
@@ -192,8 +194,7 @@ class _Run:
         if self._options.merge is not False:
             self._merge()
         try:
-            if self._options.retention_seconds is not None:
-                self._publisher.set_retention(self._options.retention_seconds)
+            self._publisher.commit_properties()  # before files are removed by it
             self._out.vacuumed = self._publisher.vacuum()
         except StorageError as error:
             self._out.problems[self._publisher.files.uri] = str(error)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
-import fsspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -23,7 +22,7 @@ from radiator.archive.manifest import CHECKPOINT_COMMITS, Lost, State, commit, l
 from radiator.archive.opening import open_files
 from radiator.archive.paths import LAST_CHECKPOINT, checkpoint_path, commit_path
 from radiator.archive.planning import source_of
-from radiator.archive.remote import FsspecFiles
+from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.retention import RETENTION_KEY, interval, retention_ms
 from radiator.archive.run import Watch, run
 from radiator.archive.verify import verify
@@ -177,10 +176,11 @@ def test_columns_that_are_added_later_are_in_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_an_archive_in_an_object_store_is_the_same_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [FsspecFiles, ArrowFiles])
+def test_an_archive_in_an_object_store_is_the_same_table(tmp_path: Path, kind: type[Files]) -> None:
     with running() as s3:
-        parameters = urlencode({"endpoint_override": s3.endpoint, "scheme": "http", "region": "us-east-1"})
-        files = open_files(f"s3://who:knows@logs/archive?{parameters}")
+        files = open_files(s3.uri("logs/archive", **({"allow_bucket_creation": "false"} if kind is ArrowFiles else {})))
+        assert type(files) is kind
         options = {
             "AWS_ENDPOINT_URL": f"http://{s3.endpoint}", "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "who",
             "AWS_SECRET_ACCESS_KEY": "knows", "AWS_REGION": "us-east-1",
@@ -204,15 +204,12 @@ def test_an_archive_in_an_object_store_is_the_same_table(tmp_path: Path) -> None
 @pytest.mark.thorough
 def test_in_an_object_store_with_conditional_requests_two_archivers_add_everything_once(tmp_path: Path) -> None:
     """Before each step of one, the other does all of its work; both have a driver that creates exclusively."""
-    pytest.importorskip("s3fs")
     fill(tmp_path / "data", count=1500, destinations=1, days=1).close()
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     with running() as s3:
-        fs = fsspec.filesystem("s3", key="who", secret="knows", endpoint_url=f"http://{s3.endpoint}",
-                               client_kwargs={"region_name": "us-east-1"})  # fmt: skip
         step, conflicts = 0, 0
         while True:
-            files = FsspecFiles(fs, f"logs/{step}", f"s3://logs/{step}", moves=False)
+            files = open_files(s3.uri(f"logs/{step}"))
             meeting = Meeting(step, partial(run, str(tmp_path / "copy"), files, EAGER))
             out = run(str(tmp_path / "data"), files, replace(EAGER, mark=False), Watch(step=meeting.step))
             assert not out.problems
@@ -230,6 +227,16 @@ def test_in_an_object_store_with_conditional_requests_two_archivers_add_everythi
         assert files.read("new") == b"first"
         files.replace("new", b"third")
         assert files.read("new") == b"third"
+        assert isinstance(files, FsspecFiles)
+        late = files.fs.open(files.place("both"), "xb")  # both have seen that there is none
+        late.write(b"late")
+        assert files.create_new("both", b"early")
+        with pytest.raises(FileExistsError):
+            late.close()
+        with ThreadPoolExecutor(8) as pool:
+            created = list(pool.map(lambda number: files.create_new("many", b"%d" % number), range(8)))
+        assert created.count(True) == 1
+        assert (files.read("both"), files.read("many")) == (b"early", b"%d" % created.index(True))
 
 
 @pytest.mark.thorough
@@ -249,6 +256,30 @@ def test_files_that_were_merged_stay_until_their_retention_is_over(
         assert {path for path in removed if files.size(path) is None} == (set() if days < 7 else set(removed))
     assert load(files).removed == {}
     check_exact(files, tmp_path / "data")
+
+
+def test_a_retention_is_remembered_by_the_next_commit_or_else_by_one_of_its_own(tmp_path: Path) -> None:
+    writer = fill(tmp_path / "data", count=1)  # nothing is sealed
+    files, data = open_files(tmp_path / "archive"), str(tmp_path / "data")
+    for _ in range(2):
+        assert not run(data, files, replace(UNMERGED, retention_seconds=3600)).problems
+        assert check_rows(files, tmp_path / "archive").version == 0
+    assert _retention(files) == "interval 1 hours"
+    more(writer, count=600, first=1)
+    writer.close()
+    out = run(data, files, replace(UNMERGED, retention_seconds=7200))
+    assert out.records and check_rows(files, tmp_path / "archive").version == 1
+    assert _retention(files) == "interval 2 hours"
+    run(data, files, replace(UNMERGED, retention_seconds=0))
+    run(data, files, UNMERGED)
+    assert check_rows(files, tmp_path / "archive").version == 2
+    assert _retention(files) == "interval 0 days"
+
+
+def _retention(files: Files) -> str:
+    table = load(files).table
+    assert table is not None
+    return table.configuration[RETENTION_KEY]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -190,8 +189,7 @@ def test_the_command_registers_after_each_run(tmp_path: Path) -> None:
 def test_an_archive_on_s3_is_registered_without_its_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = fill(tmp_path / "data", count=600)
     with running() as s3:
-        parameters = urlencode({"endpoint_override": s3.endpoint, "scheme": "http", "region": "us-east-1"})
-        files = open_files(f"s3://who:knows@logs/archive?{parameters}")
+        files = open_files(s3.uri("logs/archive"))
         for name, value in (
             ("ENDPOINT", f"http://{s3.endpoint}"), ("ACCESS_KEY_ID", "who"), ("SECRET_ACCESS_KEY", "knows"),
             ("REGION", "us-east-1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 import pytest
 from pyarrow import fs as arrow
@@ -19,6 +20,11 @@ class S3(NamedTuple):
     @property
     def files(self) -> arrow.S3FileSystem:
         return arrow.S3FileSystem(**self.storage, allow_bucket_creation=True)
+
+    def uri(self, place: str, **parameters: str) -> str:
+        """With all that is needed to open it, as pyarrow spells it."""
+        access = {"endpoint_override": self.endpoint, "scheme": "http", "region": "us-east-1"}
+        return f"s3://who:knows@{place}?{urlencode(access | parameters)}"
 
     def upload(self, local: str, name: str) -> str:
         """The URI of a copy of that directory."""
