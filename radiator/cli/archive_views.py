@@ -160,7 +160,8 @@ def files(
 
 @click.command(short_help="Convert an archive of an earlier version of radiator.")
 @archive_argument
-def convert(uri: str) -> int:
+@json_option
+def convert(uri: str, as_json: bool) -> int:
     """Convert the log of the archive at URI to Delta's, in place. Data files stay as they are.
 
     No run of an earlier version may be active. An interrupted conversion can be repeated.
@@ -175,6 +176,10 @@ def convert(uri: str) -> int:
             state, converted = convert_log(files)
     except NoArchive as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
+    if as_json:
+        found = {"version": state.version, "files": len(state.files), "records": state.records}
+        put_json({"converted": converted, **found})
+        return OK
     what = "converted" if converted else "is a Delta table already"
     click.echo(
         f"{files.uri}: {what}: {counted(state.version + 1, 'commit')}, {counted(len(state.files), 'file')}, "
