@@ -59,7 +59,8 @@ FIRST_TIME = b"delivery-count:1\n"  # of a fresh message
 
 # Class Expiry.
 READ_NS = NS_PER_SECOND  # the next check when the head has to be read from the disk
-CROWDED_NS = 10 * NS_PER_MS  # the next check when enough dead letters, or rows about deliveries, wait
+CROWDED_NS = 10 * NS_PER_MS  # the next check when enough dead letters wait
+HELD_NS = NS_PER_SECOND  # ... when enough rows about deliveries wait
 RUN = 4_000  # records examined per call of due(): 4 ms
 SKIPPED_NS = NS_PER_SECOND  # the longest delay of a skipped message's expiry with 10,000 of them; longer with more
 SKIPPED_RUN = 1_000  # skipped messages examined per call of due()
@@ -839,7 +840,10 @@ class Expiry:
             seed = f"{source.queue.name} {source.feed.partition.name}".encode()
             self._timing.after(crc32(seed) * spread_ns // (1 << 32), self)
             return
-        if source.held_by_record or (source.policy.buries_expired and self._timing.outcomes.crowded):
+        if source.held_by_record:
+            self._timing.after(HELD_NS, self)
+            return
+        if source.policy.buries_expired and self._timing.outcomes.crowded:
             self._timing.after(CROWDED_NS, self)
             return
         heads, self._heads = self._heads, {}
