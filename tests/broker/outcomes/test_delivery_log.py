@@ -14,6 +14,7 @@ from radiator.config.load import load_text
 from radiator.errors import ConfigError
 from radiator.routing.rules import Rules
 from radiator.stomp.frames import Frame
+from tests.broker.admin.asking import done
 from tests.broker.harness import Client, World
 from tests.broker.recorded import check_exact, outcomes, rows
 from tests.broker.reloading import reload
@@ -468,6 +469,11 @@ def test_queues_on_record_deliver_nothing_while_rows_use_up_their_memory(caplog:
     for _ in range(3):
         world.tick(3)
     assert client.bodies() == [] and free.bodies() == ["free"]
+    operator = world.connect()
+    (problem,) = [each for each in done(operator, "overview")["problems"] if each["kind"] == "deliveries_full"]
+    assert (problem["severity"], problem["value"]) == ("error", 1)
+    assert done(operator, "destinations.show", name="/queue/a")["held_by_record"] is True
+    assert done(operator, "destinations.show", name="/queue/free")["held_by_record"] is False
     why = "1 rows wait to be stored"
     assert [why in each for each in readiness.held_back(world.broker)] == [True]
     now = gauges.now(world.broker)
@@ -537,9 +543,13 @@ def test_a_queue_that_rows_hold_back_may_be_reloaded_left_or_started_again(end: 
 
 
 @pytest.mark.thorough
-def test_all_rows_that_fit_into_memory_are_stored_when_the_log_can_be_written() -> None:
+@pytest.mark.parametrize(("batches", "least"), [(1, 30_000), (2, limits.BATCH_RECORDS_MAX)])
+def test_all_rows_that_fit_into_memory_are_stored_when_the_log_can_be_written(
+    batches: int, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DELIVERY_ROWS_BYTES_MAX", batches * limits.DELIVERY_ROWS_BYTES_MAX)
     fs = FaultyFileSystem()
-    world, _, _, _ = failing(fs)
+    world, *_ = failing(fs)
     sender = world.connect()
     settled = 0
     while not world.broker.recorder.full:
@@ -550,7 +560,7 @@ def test_all_rows_that_fit_into_memory_are_stored_when_the_log_can_be_written() 
             world.settle()
         settled += len(reader.messages())
         reader.drop()
-    assert 90_000 < len(world.broker.recorder.blocks) <= settled < 150_000
+    assert least < len(world.broker.recorder.blocks) <= settled < least + 30_000
     recover(world, fs)
     world.settle()
     check_exact(world)
@@ -737,3 +747,13 @@ class Story:
 @pytest.mark.parametrize("seed", sampled(range(24), 1))
 def test_every_settled_message_has_one_final_row_whatever_dies_or_fails(seed: int) -> None:
     Story(seed).run(120)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(24))
+def test_the_same_holds_while_rows_often_use_up_their_memory(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DELIVERY_ROWS_BYTES_MAX", (1, 500, 1_000, 3_000)[seed % 4])
+    story = Story(seed)
+    story.run(120)
+    recorder = story.world.broker.recorder
+    assert not recorder.full and not recorder.held
