@@ -66,6 +66,7 @@ WEBSOCKET_STEPS = 1024  # messages of a WebSocket taken together: 0.1 ms compile
 WEBSOCKET_FRAME_STEPS = 16  # steps of a frame that is not a whole message without an extension: some 15 us
 SEAL_BYTES = 128 * KIB  # encrypted at a time: a tenth of a millisecond, and all that waits in that form
 TLS_RECORD_BYTES = 8192  # sent: Net::Stomp reads so much at a time, and is blind for what a larger record leaves
+DELIVERY_ROWS_BYTES_MAX = 16 * MIB  # rows of `record: deliveries` that are not stored yet, about 40,000: one batch
 PENDING_APPEND_BYTES_MAX = 32 * MIB  # appended but not yet committed, all partitions; above it readers pause
 
 # --- what the log holds -----------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def _facts(shown: dict[str, Any]) -> list[tuple[str, str]]:
     destination, rule, oldest, rates = shown["destination"], shown["rule"], shown["oldest"], shown["rates"]
     facts = [
         ("name", destination["name"]),
-        ("kind", f"{destination['kind']}{', paused' if shown['paused'] else ''}"),
+        ("kind", f"{destination['kind']}{', paused' if shown['paused'] else ''}{_held(shown)}"),
         ("rule", f"{rule['pattern'] or 'none matches'} ({rule['source']})"),
     ]
     if "fan_out" in destination:
@@ -58,6 +58,10 @@ def _facts(shown: dict[str, Any]) -> list[tuple[str, str]]:
     if measured:
         facts.append(("per second", ", ".join(measured)))
     return facts
+
+
+def _held(shown: dict[str, Any]) -> str:
+    return ", held back: rows of its deliveries wait to be stored" if shown.get("held_by_record") else ""
 
 
 def _print_consumers(consumers: list[dict[str, Any]]) -> None:

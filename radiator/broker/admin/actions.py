@@ -87,23 +87,30 @@ def _purge(broker: Services, source: QueueSource, mark: int) -> Generator[bool, 
     def may_read() -> bool:
         return source.closed or not source.loading
 
+    def may_settle() -> bool:
+        return source.closed or not source.held_by_record
+
     yield from broker.background.until(stored)
     while not source.closed and source.next_offset < min(mark, partition.high_watermark):
-        if may_read():
+        if may_read() and may_settle():
             purged += source.purge_fresh(mark)
         broker.budget.spend(BATCH_UNITS)
         yield True
         yield from broker.background.until(may_read)
+        yield from broker.background.until(may_settle)
     waiting = source.examined_below(mark)
     together = max(SETTLED_TOGETHER, len(waiting) // PORTIONS_MAX)
     for first in range(0, len(waiting), together):
+        yield from broker.background.until(may_settle)
         if source.closed:
             break
         purged += source.purge_examined(waiting[first : first + together])
         broker.budget.spend(together // SETTLED_A_UNIT)
         yield True
+    yield from broker.background.until(may_settle)
     while not source.closed and (some := source.purge_skipped(mark, SETTLED_TOGETHER)):
         purged += some
         broker.budget.spend(some // SETTLED_A_UNIT + 1)
         yield True
+        yield from broker.background.until(may_settle)
     return purged

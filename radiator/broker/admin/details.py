@@ -64,6 +64,7 @@ def destination(broker: Services, request: Request) -> Work:
         "rates": broker.monitor.rates_of(found),
         "oldest": oldest,
         "paused": found.queue is not None and found.queue.paused,
+        "held_by_record": found.queue is not None and found.queue.held_by_record,
         "consumers": consumers,
         "storage": _storage(found),
     }

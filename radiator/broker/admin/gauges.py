@@ -87,6 +87,13 @@ NOW: Final = (
         lambda broker: len(broker.recorder.blocks),
     ),
     _now(
+        "stopped_by_deliveries",
+        "queues",
+        "Queues with consumers that deliver nothing because too many such rows wait.",
+        lambda broker: len(broker.recorder.held),
+        prometheus="queues_stopped_by_deliveries",
+    ),
+    _now(
         "memory_full",
         "true or false",
         "Whether a share of `limits.memory` is used up.",

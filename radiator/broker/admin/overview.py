@@ -29,8 +29,8 @@ DISK_SHARE: Final = 0.05  # less of the disk is free: a problem
 DISK_TIMES: Final = 2  # or less than so many times disk.min_free
 SEVERITIES: Final = ("error", "warning")
 KINDS: Final = (
-    *("not_ready", "damage", "disk", "memory_full", "stalled_consumer", "backlog_without_consumer", "lag_grows"),
-    *("dead_letters", "clock_ahead"),
+    *("not_ready", "damage", "disk", "memory_full", "deliveries_full", "stalled_consumer", "backlog_without_consumer"),
+    *("lag_grows", "dead_letters", "clock_ahead"),
 )
 """The kinds of problems, in the order in which they are shown among those of one severity."""
 
@@ -101,6 +101,8 @@ def _of_broker(broker: Services, view: View) -> Iterator[Problem]:
     if full := broker.memory.full:
         text = f"limits.memory is used up for {', '.join(full)}: clients that need more must wait"
         yield Problem("error", "memory_full", text, None, broker.memory.figures()["total"])
+    if why := broker.delivery_log.why_full():
+        yield Problem("error", "deliveries_full", why, None, len(broker.recorder.blocks))
     for text in clock_verbs.held_back(broker):
         yield Problem("warning", "clock_ahead", text, None, broker.timing.clock.ahead_seconds)
 

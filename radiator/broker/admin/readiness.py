@@ -37,6 +37,8 @@ def held_back(broker: Services) -> list[str]:
     if ahead := broker.future_logs.text(broker.timing.now.wall):
         found.append(ahead)
     found += [source.why_stopped for source in islice(broker.timing.skipped.stopped, STOPPED_SHOWN)]
+    if why := broker.delivery_log.why_full():
+        found.append(why)
     if full := broker.memory.full:
         used = f"limits.memory ({broker.config.limits.memory} bytes) is used up"
         found.append(f"{used} for {', '.join(full)}: clients that need more must wait; consumers are still served")

@@ -257,7 +257,7 @@ def _finish(
     for subscription, taken, refusal in refused:
         for part in broker.budget.portions(taken):
             with broker.internal_errors:
-                broker.returns.refused(subscription, part, refusal)
+                broker.returns.refused(subscription, part, refusal, transaction.name)
             done.wait_for(broker.cursor_waiters(False) + broker.dead_letters.waiter_lists())
             yield True
     done.settle()

@@ -46,6 +46,10 @@ def pump(
         queue.credited(only)  # its credit counts for later messages, even if none is ready now
     if queue.paused:
         return 0
+    recorder = queue.timing.recorder
+    if recorder.full and queue.held_by_record:
+        recorder.held[queue] = None
+        return 0
     delivered = 0
     for source in tuple(queue.sources) if queue.ordered else queue.ready_list.turns():
         first = source.first

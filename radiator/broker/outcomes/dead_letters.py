@@ -74,6 +74,7 @@ class DeadLetter(NamedTuple):
         reason: Why it moves, for the header ``dlq-reason``.
         deliveries: Its delivery count.
         to: The dead-letter destination of its queue at the time when the move began.
+        transaction: The id of the transaction that refused it; empty if there was none.
         outcome: The receipts that wait for the move; None if there are none.
     """
 
@@ -82,11 +83,12 @@ class DeadLetter(NamedTuple):
     reason: str
     deliveries: int
     to: str
+    transaction: str = ""
     outcome: OutcomeWaiters | None = None
 
     def settle(self) -> None:
         """Settle the message, which is not moved, in its queue. Receipts then wait for the cursor."""
-        self.source.settle([self.offset], DROPPED)
+        self.source.settle([self.offset], DROPPED, self.transaction)
         self.end(True)
 
     def end(self, by_cursor: bool = False) -> None:
@@ -281,7 +283,7 @@ class DeadLetters:
             destination.queue.appended(partition, 1)
         if source.cursor.stored and not isinstance(partition, MemoryPartition):
             acks = [(source.cursor, [letter.offset])]
-            self._delivery_log.add({source: [letter.offset]}, DEAD_LETTERED)
+            self._delivery_log.add({source: [letter.offset]}, DEAD_LETTERED, letter.transaction)
             core.store.together([partition], acks, partial(self.decided, letter, True))
         else:
             partition.open_batch.waiters.append(AppendedLetter(self, letter))
@@ -302,7 +304,7 @@ class DeadLetters:
         if together:
             letter.source.settled_in_journal([letter.offset])
         else:
-            letter.source.settle([letter.offset], DEAD_LETTERED)
+            letter.source.settle([letter.offset], DEAD_LETTERED, letter.transaction)
             letter.source.flush()
         letter.end(not together)
 

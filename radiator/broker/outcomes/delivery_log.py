@@ -6,7 +6,7 @@ its rows in that transaction.
 
 While the log cannot be written, rows and settled offsets wait here: the messages are settled for consumers, the
 receipts of their ACKs wait, and a killed broker delivers them again. COMMITs and dead letters that need a row are
-refused meanwhile.
+refused meanwhile. Queues on record deliver nothing while the rows take as much memory as they may (``Recorder.full``).
 
 This module knows rows, the store and the destination. It does not know what the outcomes mean.
 Invariant: the journal has a settled offset of such a queue only in an entry with its row.
@@ -46,13 +46,14 @@ class DeliveryLog:
         receiver: Returns the destination of a name, created if need be, for a message that is about to be sent to it.
     """
 
-    __slots__ = ("_core", "_pausing", "_receiver", "_recorder")
+    __slots__ = ("_core", "_full_logged", "_pausing", "_receiver", "_recorder")
 
     def __init__(self, core: Core, receiver: Callable[[str], Destination]) -> None:
         self._core = core
         self._receiver = receiver
         self._recorder = core.recorder
         self._pausing = False
+        self._full_logged = False
 
     def write(self) -> None:
         """Append the rows that wait, and let the store settle their offsets with them."""
@@ -63,6 +64,7 @@ class DeliveryLog:
                     waiter.settle()
             return
         if self._pausing:
+            self._log_full()
             return
         try:
             partition = self._partition()
@@ -80,7 +82,11 @@ class DeliveryLog:
             recorder.put_back(rows)
             self._pause("the journal did not take them")
             return
-        recorder.stored()
+        for queue in recorder.stored(rows):
+            self._core.timing.wake(queue)
+        if self._full_logged and not recorder.full:
+            self._full_logged = False
+            log.warning("%s: rows are stored again, and queues with record: deliveries deliver again", DELIVERIES)
         self._core.stats.count(deliveries_recorded=len(rows.blocks))
         for source, offsets in rows.settled.items():
             source.rows_stored(offsets, self._core.store.cursors.decided)
@@ -101,6 +107,19 @@ class DeliveryLog:
             why,
             logger=log,
         )
+        self._log_full()
+
+    def _log_full(self) -> None:
+        if self._recorder.full and not self._full_logged:
+            self._full_logged = True
+            log.error("%s", self.why_full())
+
+    def why_full(self) -> str:
+        """Return why queues on record deliver nothing now; empty if they deliver."""
+        if not self._recorder.full:
+            return ""
+        what = f"{DELIVERIES}: {len(self._recorder.blocks)} rows wait to be stored, the most that memory may hold"
+        return f"{what}: queues with record: deliveries deliver nothing until its log can be written"
 
     def due(self, now: Now) -> None:
         """Try again: the pause is over."""

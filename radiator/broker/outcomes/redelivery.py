@@ -104,13 +104,16 @@ class Returns:
             self._core.stats.count(dropped_oldest=admission.trim(source.queue))
         self._core.ready.queue(source.queue)
 
-    def refused(self, subscription: Subscription, settled: Sequence[InFlight], refusal: Refusal) -> None:
+    def refused(
+        self, subscription: Subscription, settled: Sequence[InFlight], refusal: Refusal, transaction: str = ""
+    ) -> None:
         """Process a NACK.
 
         Args:
             subscription: The subscription that refuses.
             settled: The refused deliveries, already out of its window.
             refusal: The request of the NACK.
+            transaction: The id of the transaction of the NACK; empty outside of one.
         """
         core = self._core
         groups = by_source(settled)
@@ -119,9 +122,10 @@ class Returns:
                 continue
             if refusal.requeue:
                 core.stats.count(returned=len(offsets))
-                self._requeue_after_backoff(source, self._below_delivery_limit(source, offsets), refusal.delay_ns)
+                offsets = self._below_delivery_limit(source, offsets, transaction)
+                self._requeue_after_backoff(source, offsets, refusal.delay_ns, transaction)
             else:
-                self.ended(source, offsets, end_reasons.REJECTED)
+                self.ended(source, offsets, end_reasons.REJECTED, transaction)
             source.queue.served(subscription)
         core.ready.refused(subscription, [source.queue for source in groups])
 
@@ -172,11 +176,7 @@ class Returns:
         elif source.bury([offset]):
             self.dead_letters.bury([DeadLetter(source, offset, end_reasons.EXPIRED, deliveries, to)])
 
-    def spent(self, source: QueueSource, offsets: list[int]) -> None:
-        """End messages that have reached ``redeliver.max``."""
-        self.ended(source, offsets, end_reasons.MAX_DELIVERIES)
-
-    def _below_delivery_limit(self, source: QueueSource, offsets: list[int]) -> list[int]:
+    def _below_delivery_limit(self, source: QueueSource, offsets: list[int], transaction: str = "") -> list[int]:
         """Return the offsets that may be delivered again, and end the others."""
         most = source.settings.redeliver_max
         if most is None:
@@ -184,12 +184,14 @@ class Returns:
         spent = [offset for offset in offsets if source.deliveries(offset) >= most]
         if not spent:
             return offsets
-        self.spent(source, spent)
+        self.ended(source, spent, end_reasons.MAX_DELIVERIES, transaction)
         left = set(offsets).difference(spent)
         return [offset for offset in offsets if offset in left]
 
-    def _requeue_after_backoff(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
-        source.ended(offsets, NACKED)
+    def _requeue_after_backoff(
+        self, source: QueueSource, offsets: list[int], delay_ns: int | None, transaction: str
+    ) -> None:
+        source.ended(offsets, NACKED, transaction)
         at_once = []
         for offset in offsets:
             pause_ns = source.policy.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
@@ -203,20 +205,22 @@ class Returns:
         source.give_back(at_once)
         self._has_returned(source)
 
-    def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
+    def ended(self, source: QueueSource, offsets: list[int], reason: str, transaction: str = "") -> None:
         """Make messages dead letters, or drop them if the rule has no ``dead_letter``.
 
         Args:
             source: The source of the queue.
             offsets: The offsets.
             reason: A constant of ``queues.end_reasons``.
+            transaction: The id of the transaction that refuses them; empty if there is none.
         """
         to = source.policy.dead_letter
         if to is not None:
             buried = source.bury(offsets)
-            self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in buried])
+            letters = [DeadLetter(source, each, reason, source.deliveries(each), to, transaction) for each in buried]
+            self.dead_letters.bury(letters)
             return
-        source.settle(offsets, DROPPED)
+        source.settle(offsets, DROPPED, transaction)
         stats = self._core.stats
         if reason == end_reasons.REJECTED:
             stats.count(dropped_rejected=len(offsets))

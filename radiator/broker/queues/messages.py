@@ -338,7 +338,7 @@ class QueueMessages(ABC):
             offsets: The offsets.
             outcome: The outcome of their last delivery, for the record of deliveries (``recorder``); None: they have no
                 row, because they are none of the queue's, or do not exist any more.
-            transaction: The id of the transaction that acknowledges them; empty outside of one.
+            transaction: The id of the transaction that acknowledges or refuses them; empty outside of one.
         """
         if (self._states or self.skipped is not None or self.lost_to) and not self._all_in_flight(offsets):
             offsets = self._move(Event.SETTLE, offsets)
@@ -457,10 +457,10 @@ class QueueMessages(ABC):
     def destination_of(self, offset: int) -> str:
         """Return the destination of a message; empty if it is not known."""
 
-    def ended(self, offsets: list[int], outcome: bytes) -> None:
+    def ended(self, offsets: list[int], outcome: bytes, transaction: str = "") -> None:
         """Record deliveries that end although their messages are not settled, if the rule says so."""
         if self.record is not None and offsets:
-            self.record.ended(offsets, outcome)
+            self.record.ended(offsets, outcome, transaction)
             self._dirty[self] = None
 
     def settled_in_journal(self, offsets: list[int]) -> None:

@@ -60,6 +60,7 @@ FIRST_TIME = b"delivery-count:1\n"  # of a fresh message
 # Class Expiry.
 READ_NS = NS_PER_SECOND  # the next check when the head has to be read from the disk
 CROWDED_NS = 10 * NS_PER_MS  # the next check when enough dead letters wait
+HELD_NS = NS_PER_SECOND  # ... when enough rows about deliveries wait
 RUN = 4_000  # records examined per call of due(): 4 ms
 SKIPPED_NS = NS_PER_SECOND  # the longest delay of a skipped message's expiry with 10,000 of them; longer with more
 SKIPPED_RUN = 1_000  # skipped messages examined per call of due()
@@ -207,6 +208,7 @@ class QueueSource(QueueMessages):
             return
         if not wanted:
             self.use_record(None)
+            self.queue.timing.wake(self.queue)
             return
         timing, partition = self.queue.timing, self.feed.partition
         record = SourceRecord(timing.recorder, timing, self, cursor_names.shown(self.queue.name), partition.name)
@@ -295,6 +297,11 @@ class QueueSource(QueueMessages):
             return True
         full = self.stuck or (self.skipped is not None and self.skipped.full)
         return not full and bool(self.next_offset < self.feed.partition.high_watermark)
+
+    @property
+    def held_by_record(self) -> bool:
+        """True if no row about a delivery may be added: too many wait to be stored (``Recorder.full``)."""
+        return self.record is not None and bool(self.queue.timing.recorder.full)
 
     def mark_delivered(self) -> None:
         """Mark everything below the next offset as delivered, before the bytes leave."""
@@ -559,7 +566,7 @@ class QueueSource(QueueMessages):
         Without consumers, messages that would not be delivered anyway are passed too.
         """
         self._jump()
-        if not self.queue.consumers:
+        if not self.queue.consumers and not self.held_by_record:
             self._pass_over_unwanted()
 
     def _jump(self) -> None:
@@ -832,6 +839,9 @@ class Expiry:
             spread_ns = SPREAD_UNSURE_NS if source.settings.message_ttl_ns is None else SPREAD_NS
             seed = f"{source.queue.name} {source.feed.partition.name}".encode()
             self._timing.after(crc32(seed) * spread_ns // (1 << 32), self)
+            return
+        if source.held_by_record:
+            self._timing.after(HELD_NS, self)
             return
         if source.policy.buries_expired and self._timing.outcomes.crowded:
             self._timing.after(CROWDED_NS, self)
@@ -1121,6 +1131,11 @@ class Queue:
         """Deliver again. The caller adds the queue to the ready list of the broker."""
         self.paused = False
 
+    @property
+    def held_by_record(self) -> bool:
+        """True if nothing is delivered because too many rows about deliveries wait to be stored."""
+        return any(source.held_by_record for source in self.sources)
+
     def agree(self, policy: QueuePolicy) -> None:
         """Apply another policy from now on, also to messages in flight."""
         limited = is_limited(self.settings)
@@ -1173,6 +1188,8 @@ class Queue:
     def leave(self, consumer: Consumer) -> None:
         """Remove a consumer."""
         del self.consumers[consumer]
+        if not self.consumers:
+            self.timing.recorder.held.pop(self, None)
         if self.selectors is not None:
             gone = self.selectors.leave(consumer)
             for source in self.sources:
@@ -1343,8 +1360,10 @@ class Queue:
             newest_in: A partition whose last message is not dropped if it was never delivered.
 
         Returns:
-            False if there is none.
+            False if there is none, or its row could not wait in memory.
         """
+        if self.held_by_record:
+            return False
         for source in self._drop_order():
             lowest = source.lowest()
             if lowest is not None:

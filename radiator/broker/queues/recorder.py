@@ -7,6 +7,10 @@
 A ``SourceRecord`` belongs to one cursor of a queue, the ``Recorder`` to the broker. Rows wait here until the end of the
 turn, when ``outcomes.delivery_log`` appends them to their log (``docs/reliability.md``, "Deliveries on record").
 
+If their log cannot be written, rows wait here. When they have ``limits.DELIVERY_ROWS_BYTES_MAX``, the recorder is
+``full``: queues on record deliver nothing, and settle nothing by themselves, until rows are stored
+(``Queue.held_by_record``).
+
 This module knows offsets, outcomes and header lines. It does not know logs or stores.
 Invariant: an offset in ``Recorder.settled`` is in ``QueueMessages.storing`` of its cursor, and has a row in
 ``Recorder.rows``.
@@ -16,8 +20,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from radiator import limits
 from radiator.clock import BEFORE
 from radiator.stomp.headers import escape
+from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,11 +72,13 @@ class Rows(NamedTuple):
         blocks: The header block of each row.
         settled: The offsets that are settled with them, by cursor.
         waiters: The receipts that wait for them.
+        size_bytes: The memory of these rows, estimated.
     """
 
     blocks: list[bytes]
     settled: dict[Any, list[int]]
     waiters: list[Any]
+    size_bytes: int
 
 
 class Recorder:
@@ -81,16 +89,22 @@ class Recorder:
         settled: The offsets that are to be settled with these rows, by cursor (``QueueMessages``).
         waiters: Receipts that wait until these offsets are settled in the journal.
         under_way: The number of groups of rows that are being stored.
+        full: True if the rows that wait, and those under way, take as much memory as they may.
+        held: The queues with consumers that deliver nothing because of that.
     """
 
-    __slots__ = ("_untimed", "blocks", "settled", "under_way", "waiters")
+    __slots__ = ("_all_bytes", "_size_bytes", "_untimed", "blocks", "full", "held", "settled", "under_way", "waiters")
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
         self.settled: dict[Any, list[int]] = {}
         self.waiters: list[Any] = []
         self.under_way = 0
+        self.full = False
+        self.held: dict[Any, None] = {}
         self._untimed = False
+        self._size_bytes = 0  # of ``blocks``
+        self._all_bytes = 0  # the same with the rows that are under way
 
     @property
     def waiting(self) -> bool:
@@ -104,8 +118,8 @@ class Recorder:
 
     def take(self, now_ns: WallNs) -> Rows:
         """Remove and return all rows. ``stored`` or ``put_back`` follows."""
-        rows = Rows(self.blocks, self.settled, self.waiters)
-        self.blocks, self.settled, self.waiters = [], {}, []
+        rows = Rows(self.blocks, self.settled, self.waiters, self._size_bytes)
+        self.blocks, self.settled, self.waiters, self._size_bytes = [], {}, [], 0
         if self._untimed:
             self._untimed = False
             time = b"\nsettled-at:%d\n" % now_ns
@@ -118,14 +132,21 @@ class Recorder:
         waiters, self.waiters = self.waiters, []
         return waiters
 
-    def stored(self) -> None:
-        """Note that rows that were taken are stored."""
+    def stored(self, rows: Rows) -> list[Any]:
+        """Note that rows that were taken are stored, and return the queues that may deliver again."""
         self.under_way -= 1
+        self._all_bytes -= rows.size_bytes
+        self.full = self._all_bytes >= limits.DELIVERY_ROWS_BYTES_MAX
+        if self.full or not self.held:
+            return []
+        held, self.held = self.held, {}
+        return list(held)
 
     def put_back(self, rows: Rows) -> None:
         """Note that rows could not be stored: they are taken again, before later ones."""
         self.under_way -= 1
         self.blocks = rows.blocks + self.blocks
+        self._size_bytes += rows.size_bytes
         for source, offsets in self.settled.items():
             rows.settled[source] = rows.settled.get(source, []) + offsets
         self.settled = rows.settled
@@ -135,6 +156,10 @@ class Recorder:
         """Add rows. If ``untimed``, the time is not known yet: they get it when they are taken."""
         self.blocks += blocks
         self._untimed |= untimed
+        size_bytes = sum(map(len, blocks)) + RECORD_OVERHEAD_BYTES * len(blocks)
+        self._size_bytes += size_bytes
+        self._all_bytes += size_bytes
+        self.full = self._all_bytes >= limits.DELIVERY_ROWS_BYTES_MAX
 
     def settle(self, source: Settling, offsets: Sequence[int]) -> None:
         """Settle offsets with the rows that were just added."""
@@ -232,7 +257,7 @@ class SourceRecord:
         Args:
             offsets: The offsets.
             outcome: A final outcome.
-            transaction: The id of the transaction that acknowledges them; empty outside of one.
+            transaction: The id of the transaction that acknowledges or refuses them; empty outside of one.
         """
         self.ended(offsets, outcome, transaction)
         self._recorder.settle(self._source, offsets)

@@ -8,10 +8,13 @@ from random import Random
 
 import pytest
 
+from radiator import limits
+from radiator.broker.admin import gauges, readiness
 from radiator.config.load import load_text
 from radiator.errors import ConfigError
 from radiator.routing.rules import Rules
 from radiator.stomp.frames import Frame
+from tests.broker.admin.asking import done
 from tests.broker.harness import Client, World
 from tests.broker.recorded import check_exact, outcomes, rows
 from tests.broker.reloading import reload
@@ -27,6 +30,7 @@ destinations:
   - {match: /queue/short, max_messages: 2, on_full: drop_oldest}
   - {match: /queue/once, on_unacked: delete}
   - {match: /queue/many, partitions: 3}
+  - {match: /queue/free, record: none}
   - {match: "/topic/a, /topic/b", partition: shared}
 """
 
@@ -436,6 +440,156 @@ def test_a_death_while_rows_cannot_be_stored_delivers_those_messages_again(death
     assert again.bodies() == ["2", "3"]
 
 
+@pytest.fixture
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row that waits takes all the memory that rows may take."""
+    monkeypatch.setattr(limits, "DELIVERY_ROWS_BYTES_MAX", 1)
+
+
+def recover(world: World, fs: FaultyFileSystem) -> None:
+    """The log of deliveries can be written again."""
+    fs.heal()
+    for _ in range(4):
+        world.tick(3)
+
+
+@pytest.mark.usefixtures("no_memory")
+def test_queues_on_record_deliver_nothing_while_rows_use_up_their_memory(caplog: pytest.LogCaptureFixture) -> None:
+    fs = FaultyFileSystem()
+    world, client, third, _ = failing(fs)
+    sender = world.connect()
+    sender.publish("/queue/a", "4")
+    world.settle()
+    assert client.bodies() == ["4"]  # no row waits yet
+    client.nack(third)
+    sender.publish("/queue/a", "5")
+    sender.publish("/queue/free", "free")
+    free = world.connect()
+    free.subscribe("/queue/free")
+    for _ in range(3):
+        world.tick(3)
+    assert client.bodies() == [] and free.bodies() == ["free"]
+    operator = world.connect()
+    (problem,) = [each for each in done(operator, "overview")["problems"] if each["kind"] == "deliveries_full"]
+    assert (problem["severity"], problem["value"]) == ("error", 1)
+    assert done(operator, "destinations.show", name="/queue/a")["held_by_record"] is True
+    assert done(operator, "destinations.show", name="/queue/free")["held_by_record"] is False
+    why = "1 rows wait to be stored"
+    assert [why in each for each in readiness.held_back(world.broker)] == [True]
+    now = gauges.now(world.broker)
+    assert (now["deliveries_waiting"], now["stopped_by_deliveries"]) == (1, 1)
+    assert [why in each.message for each in caplog.records if "deliver nothing" in each.message] == [True]
+    recover(world, fs)
+    assert sorted(client.bodies()) == ["2", "5"]
+    assert readiness.held_back(world.broker) == []
+    assert gauges.now(world.broker)["stopped_by_deliveries"] == 0
+    assert any("rows are stored again" in each.message for each in caplog.records)
+    check_exact(world)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("no_memory")
+def test_queues_settle_nothing_by_themselves_while_rows_use_up_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = FaultyFileSystem()
+    world, client, third, _ = failing(fs)
+    client.nack(third)
+    world.settle()
+    sender = world.connect()
+    sender.publish("/queue/b", "0", message_ttl="1s")
+    sender.publish("/queue/short", "0", "1", "2", "3")
+    world.settle()
+    admin = world.connect()
+    admin.say("SEND", PURGE, destination="/radiator/admin", reply_to="/temp-queue/answers")
+    for _ in range(3):
+        world.tick(3)
+    assert len(world.broker.recorder.blocks) == 1
+    recover(world, fs)
+    monkeypatch.setattr(limits, "DELIVERY_ROWS_BYTES_MAX", limits.MIB)
+    sender.publish("/queue/short", "4")
+    world.settle()
+    found = [(row["message-subscription"], row["message-offset"], row["outcome"]) for row in rows(world)]
+    assert found.count(("/queue/b", "0", "expired")) == 1
+    assert [each for each in found if each[0] == "/queue/short"] == [
+        ("/queue/short", str(offset), "dropped") for offset in range(3)
+    ]
+    check_exact(world)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("no_memory")
+@pytest.mark.parametrize("end", ["reload", "leave", "kill"])
+def test_a_queue_that_rows_hold_back_may_be_reloaded_left_or_started_again(end: str) -> None:
+    fs = FaultyFileSystem()
+    world, client, third, _ = failing(fs)
+    client.nack(third)
+    world.tick(3)
+    assert client.bodies() == []
+    if end == "reload":
+        reload(world, CONFIG.replace("{match: /queue/free, record: none}", "{match: /queue/a, record: none}"))
+        world.settle()
+        assert client.bodies() == ["2"]
+        return
+    if end == "leave":
+        client.drop()
+        world.settle()
+        assert not world.broker.recorder.held
+        recover(world, fs)
+    else:
+        fs.heal()
+        world.kill()
+    check_exact(world)
+    assert consumer(world, "/queue/a").bodies() == ["2", "3"]
+    check_exact(world)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("batches", "least"), [(1, 30_000), (2, limits.BATCH_RECORDS_MAX)])
+def test_all_rows_that_fit_into_memory_are_stored_when_the_log_can_be_written(
+    batches: int, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DELIVERY_ROWS_BYTES_MAX", batches * limits.DELIVERY_ROWS_BYTES_MAX)
+    fs = FaultyFileSystem()
+    world, *_ = failing(fs)
+    sender = world.connect()
+    settled = 0
+    while not world.broker.recorder.full:
+        reader = world.connect(client_id="worker")
+        sender.publish("/queue/a", *["x"] * 5_000)
+        reader.subscribe("/queue/a", ack="auto")
+        for _ in range(10):
+            world.settle()
+        settled += len(reader.messages())
+        reader.drop()
+    assert least < len(world.broker.recorder.blocks) <= settled < least + 30_000
+    recover(world, fs)
+    world.settle()
+    check_exact(world)
+    world.kill()
+    world.settle()
+    check_exact(world)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("queue", "headers", "outcome"),
+    [
+        ("/queue/a", {}, "nacked"),
+        ("/queue/a", {"requeue": "false"}, "dropped"),
+        ("/queue/buried", {"requeue": "false"}, "dead_lettered"),
+    ],
+)
+def test_the_row_of_a_nack_in_a_commit_has_its_transaction(queue: str, headers: dict[str, str], outcome: str) -> None:
+    world = World(CONFIG)
+    client = consumer(world, queue, "0")
+    (message,) = client.messages()
+    client.say("BEGIN", transaction="t")
+    client.ack(message, "NACK", transaction="t", **headers)
+    client.say("COMMIT", transaction="t")
+    world.settle()
+    assert [(row["outcome"], row.get("transaction")) for row in rows(world)] == [(outcome, "t")]
+    check_exact(world)
+
+
 VERBS = ["open", "pwritev", "fdatasync", "sync_dir"]
 
 
@@ -593,3 +747,13 @@ class Story:
 @pytest.mark.parametrize("seed", sampled(range(24), 1))
 def test_every_settled_message_has_one_final_row_whatever_dies_or_fails(seed: int) -> None:
     Story(seed).run(120)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(24))
+def test_the_same_holds_while_rows_often_use_up_their_memory(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DELIVERY_ROWS_BYTES_MAX", (1, 500, 1_000, 3_000)[seed % 4])
+    story = Story(seed)
+    story.run(120)
+    recorder = story.world.broker.recorder
+    assert not recorder.full and not recorder.held

@@ -13,6 +13,7 @@ const KINDS = {
   stalled_consumer: "Stalled consumer",
   dead_letters: "Dead letters",
   memory_full: "Memory",
+  deliveries_full: "Deliveries on record",
   clock_ahead: "Clock",
 };
 
