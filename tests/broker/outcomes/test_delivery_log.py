@@ -385,6 +385,18 @@ def test_messages_that_are_acknowledged_in_the_turn_that_removes_their_cursor_ha
     ]
 
 
+def test_the_log_stays_where_destinations_expire() -> None:
+    world = World("defaults: {record: deliveries, expire: {idle: 10s}}")
+    for count in (1, 2):
+        client = consumer(world, "/queue/a", "x")
+        client.ack(*client.messages())
+        client.drop()
+        for _ in range(15):
+            world.tick()
+        assert "/queue/a" not in world.broker.destinations
+        assert outcomes(world) == [("0", "acked")] * count
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
