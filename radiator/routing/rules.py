@@ -291,11 +291,9 @@ def _of_temporary_queues(defaults: Rule) -> Rule:
 
 
 def _of_deliveries(rule: Rule) -> Rule:
-    """Return a rule as it applies to the log of deliveries, whose own deliveries have no rows."""
+    """Return a rule as it applies to the log of deliveries: its own deliveries have no rows, and it never expires."""
     partition = DELIVERIES_PARTITION if rule.partition == "{name}" else rule.partition
-    settings = rule.settings
-    if settings.record_deliveries:
-        settings = replace(settings, record_deliveries=False)
+    settings = replace(rule.settings, record_deliveries=False, idle_ns=None)
     return replace(rule, partition=partition, settings=settings, fan_out=())
 
 

@@ -518,6 +518,8 @@ class QueueMessages(ABC):
 
     def close(self) -> None:
         """Drop the states of messages: the queue reads the partition no more."""
+        if self.record is not None:
+            self._flush()  # what was acknowledged in this turn has rows, whether or not the cursor stays
         self.closed = True
         self.record = None
         if self.skipped is not None:

@@ -371,6 +371,38 @@ destinations:
     assert client.bodies() == ["new"]
 
 
+def test_messages_that_are_acknowledged_in_the_turn_that_removes_their_cursor_have_rows() -> None:
+    world = World(CONFIG)
+    client = world.connect(client_id="worker")
+    client.subscribe("/queue/a", "0", auto_delete="true", prefetch_count=100)
+    client.subscribe("/topic/a", "1", subscription_name="d", prefetch_count=100)
+    client.publish("/queue/a", "0", "1")
+    client.publish("/topic/a", "2", "3")
+    world.settle()
+    for message in client.messages():
+        client.ack(message)
+    client.say("UNSUBSCRIBE", id="0")
+    client.say("UNSUBSCRIBE", id="1", subscription_name="d")
+    world.settle()
+    world.tick()
+    assert sorted((row["subscription"], row["outcome"]) for row in rows(world)) == [
+        *[("/queue/a", "acked")] * 2,
+        *[("d", "acked")] * 2,
+    ]
+
+
+def test_the_log_stays_where_destinations_expire() -> None:
+    world = World("defaults: {record: deliveries, expire: {idle: 10s}}")
+    for count in (1, 2):
+        client = consumer(world, "/queue/a", "x")
+        client.ack(*client.messages())
+        client.drop()
+        for _ in range(15):
+            world.tick()
+        assert "/queue/a" not in world.broker.destinations
+        assert outcomes(world) == [("0", "acked")] * count
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
