@@ -385,7 +385,7 @@ def test_messages_that_are_acknowledged_in_the_turn_that_removes_their_cursor_ha
     client.say("UNSUBSCRIBE", id="1", subscription_name="d")
     world.settle()
     world.tick()
-    assert sorted((row["subscription"], row["outcome"]) for row in rows(world)) == [
+    assert sorted((row["message-subscription"], row["outcome"]) for row in rows(world)) == [
         *[("/queue/a", "acked")] * 2,
         *[("d", "acked")] * 2,
     ]
