@@ -404,6 +404,8 @@ class QueueMessages(ABC):
         fresh = max(0, stop - max(start, self.next_offset))
         marked = [offset for offset in self._states if start <= offset < stop]
         lost = fresh + sum(self._states[offset] is not State.BURIED for offset in marked)
+        if self.record is not None:
+            self.record.forget_range(start, stop)
         self._move(Event.LOSE, marked)
         if self.skipped is not None:
             lost += self.skipped.remove(start, stop)
@@ -459,6 +461,8 @@ class QueueMessages(ABC):
 
     def ended(self, offsets: list[int], outcome: bytes, transaction: str = "") -> None:
         """Record deliveries that end although their messages are not settled, if the rule says so."""
+        if self.record is not None and self.lost_to:
+            offsets = [offset for offset in offsets if not self.cursor.is_acked(offset)]
         if self.record is not None and offsets:
             self.record.ended(offsets, outcome, transaction)
             self._dirty[self] = None

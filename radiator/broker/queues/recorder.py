@@ -295,6 +295,10 @@ class SourceRecord:
         for offset in offsets:
             handed.pop(offset, None)
 
+    def forget_range(self, start: int, stop: int) -> None:
+        """Forget deliveries of messages in [start, stop), which have been removed from the log."""
+        self.forget([offset for offset in self._handed if start <= offset < stop])
+
     def _waiting(self, offset: int) -> Handed:
         source = self._source
         tail = f"{self._subscription}\ndelivery:{source.deliveries(offset)}"

@@ -403,6 +403,28 @@ def test_the_log_stays_where_destinations_expire() -> None:
         assert outcomes(world) == [("0", "acked")] * count
 
 
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_messages_in_flight_that_retention_removes_have_no_rows_and_take_no_memory(command: str) -> None:
+    rule = "segment: {size: 64KiB}, retention: {count: 10, force: true}, redeliver: {delay: 0ms}"
+    world = World(f"defaults: {{record: deliveries}}\ndestinations: [{{match: /queue/r, {rule}}}]")
+    client = world.connect()
+    client.subscribe("/queue/r", prefetch_count=1000)
+    for _ in range(3):
+        client.publish("/queue/r", *["x" * 2_000] * 60)
+        world.settle()
+        world.tick(20)
+    world.maintain()
+    (source,) = world.broker.destinations["/queue/r"].queue.sources
+    removed = source.cursor.floor
+    assert removed > 0
+    assert source.record._handed.keys() == set(range(removed, 180))
+    for message in client.messages()[:removed]:
+        client.ack(message, command)
+    world.settle()
+    world.tick()
+    assert rows(world) == []
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
