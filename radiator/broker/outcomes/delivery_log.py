@@ -115,8 +115,8 @@ class DeliveryLog:
             log.error("%s", self.why_full())
 
     def why_full(self) -> str:
-        """Return why queues on record deliver nothing now; empty if they deliver."""
-        if not self._recorder.full:
+        """Return why queues on record deliver nothing now; empty if they deliver, or only wait for the disk."""
+        if not self._full_logged:
             return ""
         what = f"{DELIVERIES}: {len(self._recorder.blocks)} rows wait to be stored, the most that memory may hold"
         return f"{what}: queues with record: deliveries deliver nothing until its log can be written"
