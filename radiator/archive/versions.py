@@ -82,7 +82,7 @@ def _with_record(files: Files, latest: State, partition: str, offset: int) -> St
     if end is None:
         raise StorageError(f"{files.uri}: the archive has no partition {partition!r}")
     if end <= offset:
-        raise StorageError(f"{files.uri}: the archive ends before offset {offset} of {partition!r}: at offset {end - 1}")
+        raise StorageError(f"{files.uri}: the archive has no offset {offset} of {partition!r}: it ends at {end - 1}")
     ends: Callable[[int], int] = lambda version: load(files, version).ends.get(partition, 0)  # noqa: E731
     versions = stored_versions(files)
     return load(files, versions[bisect_left(versions, offset + 1, key=ends)])

@@ -61,7 +61,7 @@ def test_a_version_is_found_by_number_time_or_record(
     [
         (5, StorageError, "there is no commit 5"),
         (at(-0.1), NoArchive, "there was no archive at"),
-        ("p@40", StorageError, "ends before offset 40 of 'p': at offset 39"),
+        ("p@40", StorageError, "no offset 40 of 'p': it ends at 39"),
         ("q@0", StorageError, "has no partition 'q'"),
         ("yesterday", ValueError, "expected a version .*, a time .* or PARTITION@OFFSET"),
     ],
