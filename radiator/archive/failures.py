@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from radiator.archive.files import Files
 from radiator.archive.unit import Unit
-from radiator.errors import StorageError
+from radiator.errors import ConfigError, StorageError
 from radiator.limits import MIB
 from radiator.storage.header import DamagedBatch
 
@@ -41,6 +41,8 @@ def partition_failure(name: str, error: Exception) -> str:
     """Return the message for an error of one partition."""
     if isinstance(error, StorageError | DamagedBatch):
         return str(error)
+    if isinstance(error, ConfigError):  # a decoder cannot be imported here
+        return f"partition {name!r}: {error}. The partition is not archived further, the others are"
     return (
         f"partition {name!r}: {type(error).__name__}: {error} ({_place(error)}); this is a bug of radiator, please "
         f"report it with this line. The partition is not archived further, the others are"

@@ -78,9 +78,11 @@ def _at(files: Files, time_ms: int, said: str) -> State:
 
 
 def _with_record(files: Files, latest: State, partition: str, offset: int) -> State:
-    end = latest.ends.get(partition, 0)
+    end = latest.ends.get(partition)
+    if end is None:
+        raise StorageError(f"{files.uri}: the archive has no partition {partition!r}")
     if end <= offset:
-        raise StorageError(f"{files.uri}: the archive has {partition!r} up to offset {end}, not {offset}")
+        raise StorageError(f"{files.uri}: the archive has no offset {offset} of {partition!r}: it ends at {end - 1}")
     ends: Callable[[int], int] = lambda version: load(files, version).ends.get(partition, 0)  # noqa: E731
     versions = stored_versions(files)
     return load(files, versions[bisect_left(versions, offset + 1, key=ends)])

@@ -97,7 +97,7 @@ class BodyDecoder:
         assert self._decode is not None
         try:
             found = self._decode(body, headers)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ValueError(f"the decoder failed: {type(error).__name__}: {error}") from None
         try:
             return msgspec.json.encode(found)

@@ -15,12 +15,13 @@ import pytest
 
 from radiator.archive import iceberg
 from radiator.archive.contents import Table
+from radiator.archive.failures import partition_failure
 from radiator.archive.manifest import State, load
 from radiator.archive.opening import open_files
 from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.typed import struct_columns
 from radiator.archive.verify import verify
-from radiator.errors import StorageError
+from radiator.errors import ConfigError, StorageError
 from tests.archive.killing import EAGER, run_until
 from tests.archive.stores import SEGMENT_BYTES, sealed_ends
 from tests.spark.stores import START_NS, Message, Writer, register_rules
@@ -255,3 +256,9 @@ def test_other_readers_see_the_structs(tmp_path: Path, store: Writer, monkeypatc
     text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8").partition("### Typed columns")[2]
     exec(text.partition("```python\n")[2].partition("```")[0], {})
     store.close()
+
+
+def test_a_decoder_that_cannot_be_imported_is_not_called_a_bug() -> None:
+    text = partition_failure("flights", ConfigError("decoder bodies:flight: importing it failed"))
+    assert text.startswith("partition 'flights': decoder bodies:flight: importing it failed. ")
+    assert "bug" not in text

@@ -61,8 +61,8 @@ def test_a_version_is_found_by_number_time_or_record(
     [
         (5, StorageError, "there is no commit 5"),
         (at(-0.1), NoArchive, "there was no archive at"),
-        ("p@40", StorageError, "up to offset 40, not 40"),
-        ("q@0", StorageError, "has 'q' up to offset 0"),
+        ("p@40", StorageError, "no offset 40 of 'p': it ends at 39"),
+        ("q@0", StorageError, "has no partition 'q'"),
         ("yesterday", ValueError, "expected a version .*, a time .* or PARTITION@OFFSET"),
     ],
 )

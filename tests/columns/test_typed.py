@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,11 @@ def test_errors_of_a_decoder_are_rejects() -> None:
     rows = Typing(typed, pa.schema(typed.fields())).add(batch).to_pylist()
     assert [row["a"] for row in rows] == [{"a": 1}, None, None]
     assert "the decoder failed: ValueError" in rows[1]["rejected"] and "not JSON" in rows[2]["rejected"]
+
+
+def test_a_decoder_that_exits_makes_a_reject_and_does_not_end_the_reader() -> None:
+    found = BodyDecoder(struct_of(A), lambda body, headers: sys.exit(3)).decode([b"1"])
+    assert found.reasons == {0: "the decoder failed: SystemExit: 3"}
 
 
 def struct(**fields: Any) -> list[pa.Field]:
