@@ -30,24 +30,24 @@ from tests.properties.flow.broken import BROKEN, Around, bug
 
 @bug(Returns, "_below_delivery_limit")
 def once_more_than_the_rule_allows(right: Any) -> Around:
-    def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
+    def may_go_on(self: Returns, source: QueueSource, offsets: list[int], transaction: str = "") -> list[int]:
         most = source.settings.redeliver_max
         if most is None:
             return offsets
         allowed = [offset for offset in offsets if source.deliveries(offset) == most]
-        return allowed + list(right(self, source, [offset for offset in offsets if offset not in allowed]))
+        return allowed + list(right(self, source, [offset for offset in offsets if offset not in allowed], transaction))
 
     return may_go_on
 
 
 @bug(Returns, "_below_delivery_limit")
 def a_message_ends_one_delivery_early(right: Any) -> Around:
-    def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
+    def may_go_on(self: Returns, source: QueueSource, offsets: list[int], transaction: str = "") -> list[int]:
         most = source.settings.redeliver_max
         early = [offset for offset in offsets if most is not None and source.deliveries(offset) == most - 1]
         if early:
-            self.spent(source, early)
-        return list(right(self, source, [offset for offset in offsets if offset not in early]))
+            self.ended(source, early, end_reasons.MAX_DELIVERIES, transaction)
+        return list(right(self, source, [offset for offset in offsets if offset not in early], transaction))
 
     return may_go_on
 
@@ -69,7 +69,9 @@ def what_is_rejected_comes_back(right: Any) -> Around:
 
 @bug(Returns, "ended")
 def every_death_has_the_same_reason(right: Any) -> Around:
-    return lambda self, source, offsets, reason: right(self, source, offsets, end_reasons.MAX_DELIVERIES)
+    return lambda self, source, offsets, reason, transaction="": right(
+        self, source, offsets, end_reasons.MAX_DELIVERIES, transaction
+    )
 
 
 @bug(DeadLetters, "decided")
@@ -156,7 +158,7 @@ def the_pause_of_the_rule_means_nothing(right: Any) -> Around:
 
 @bug(Returns, "_requeue_after_backoff")
 def the_delay_of_a_nack_means_nothing(right: Any) -> Around:
-    return lambda self, source, offsets, delay_ns: right(self, source, offsets, None)
+    return lambda self, source, offsets, delay_ns, transaction="": right(self, source, offsets, None, transaction)
 
 
 # --- who gets it ----------------------------------------------------------------------------------------------------
