@@ -562,7 +562,7 @@ class Session:
             return subscription, number
         if "@" in name and (delivery := self._find(name, headers)) is not None:
             return delivery
-        if self._was_delivered(name) and not self._is_of_another(name):
+        if self._was_delivered(name) and not self._is_of_another(name, headers):
             return None
         raise ProtocolError(
             "bad-ack",
@@ -573,11 +573,7 @@ class Session:
 
     def _find(self, message_id: str, headers: Mapping[str, str]) -> Delivery | None:
         """Return the oldest delivery of a message in flight; None if there is none."""
-        named = headers.get("subscription")
-        if named is None:
-            subscriptions = list(self.subscriptions.values())
-        else:
-            subscriptions = [self.subscriptions[named]] if named in self.subscriptions else []
+        subscriptions = self._named(headers)
         transaction = self.transactions.get(headers.get("transaction", ""))
         answered: list[Container[Delivery]] = [()] if transaction is None else [transaction.answered, ()]
         for left_out in answered:
@@ -586,6 +582,13 @@ class Session:
                 if number is not None and number in subscription.in_flight:
                     return subscription, number
         return None
+
+    def _named(self, headers: Mapping[str, str]) -> list[Subscription]:
+        """Return the subscription that an ACK or NACK names; all if it names none."""
+        named = headers.get("subscription")
+        if named is None:
+            return list(self.subscriptions.values())
+        return [self.subscriptions[named]] if named in self.subscriptions else []
 
     def _was_delivered(self, name: str) -> bool:
         """Return True if ``name`` is the ack id of a delivery to this connection, or the message id of a message.
@@ -601,16 +604,20 @@ class Session:
         numbers = ((tag_number, self.next_tag), (number, self.deliveries))
         return session_id == self.id and all(_is_decimal(each) and int(each) < stop for each, stop in numbers)
 
-    def _is_of_another(self, message_id: str) -> bool:
+    def _is_of_another(self, message_id: str, headers: Mapping[str, str]) -> bool:
         """Return True if another connection has the message in flight after its only delivery.
 
-        Then it was never delivered here. The search ends after ``ACK_SEARCH_MAX`` queues or deliveries, with False.
+        Then it was never delivered here, unless a subscription to a topic has received it: bound queues have the
+        message ids of their topic. The search ends after ``ACK_SEARCH_MAX`` queues or deliveries, with False.
         """
         log, _, offset = message_id.rpartition("@")
         if not log:
             return False
         prefix, number = f"{log}@".encode(), int(offset)
-        queues = (queue for each in self.subscriptions.values() for queue in each.queues)
+        subscriptions = self._named(headers)
+        if not all(each.queues for each in subscriptions):
+            return False
+        queues = (queue for each in subscriptions for queue in each.queues)
         sources = ((queue, source) for queue in queues for source in queue.sources)
         for queue, source in islice(sources, limits.ACK_SEARCH_MAX):
             if source.feed.wire.id_prefix == prefix and not source.cursor.is_acked(number):

@@ -257,6 +257,26 @@ def test_the_search_for_a_message_that_another_consumer_holds_is_bounded(
         assert_late(other, "late")
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_repeated_ack_for_a_topic_is_late_though_another_consumer_of_a_bound_queue_has_the_message(
+    version: str,
+) -> None:
+    """Both have the same message id, as they read one log."""
+    world = World("destinations: [{match: /topic/a, fan_out: [/queue/bound]}]")
+    other = world.connect()
+    other.subscribe("/queue/bound", prefetch_count=1)
+    client = world.connect(version)
+    client.subscribe(T, id="topic", ack="client-individual")
+    client.subscribe("/queue/bound", id="queue", ack="client-individual")
+    world.connect().publish(T, "0")
+    world.settle()
+    (message,) = client.messages()
+    assert other.bodies() == ["0"]
+    client.ack(message)
+    client.ack(message, receipt="late")
+    assert_late(client, "late")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_went_back_and_is_with_another_consumer_is_late(world: World, version: str) -> None:
     client, (message,) = subscribed(world, version)
