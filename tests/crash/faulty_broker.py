@@ -72,7 +72,7 @@ def deliveries_without_a_mark() -> None:
 def transactions_file_by_file() -> None:
     """A COMMIT goes to each of its files as if there were no others. Writes are slow, for the kill to come between."""
 
-    def apart(_broker: Any, _partitions: Any, acked: dict[Any, list[int]]) -> list[Any]:
+    def apart(_broker: Any, _partitions: Any, acked: dict[Any, list[int]], _transaction: str) -> list[Any]:
         for source, offsets in acked.items():
             source.settle(offsets)
         return []
