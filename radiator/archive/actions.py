@@ -28,7 +28,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from radiator import __version__
-from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Table
+from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Span, Table
 from radiator.columns.schema import arrow_schema
 from radiator.errors import StorageError
 from radiator.storage.typed_rules import REJECTED
@@ -43,9 +43,11 @@ PARTITION_COLUMN = "date"
 
 END, START, LOST, VACUUM = "radiator", "radiator-start", "radiator-lost", "radiator-vacuum"  # of the ids of txn
 _IN_TAG = [
-    each.name for each in fields(DataFile) if each.name not in ("path", "date", "bytes", "modified_ms", "anchor")
+    each.name
+    for each in fields(DataFile)
+    if each.name not in ("path", "spans", "date", "bytes", "modified_ms", "anchors")
 ]
-_TAG_KEYS = {*_IN_TAG, "anchor"}
+_TAG_KEYS = {"spans", "anchors", *_IN_TAG}
 _CRC = re.compile(rb',"crc":([0-9]{1,10})\}\}\n')
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -125,9 +127,13 @@ def remove_of(each: DataFile, deleted_ms: int) -> Action:
 
 def tag_of(each: DataFile) -> str:
     """Return the facts of a file that Delta has no field for."""
-    facts = {name: value for name in _IN_TAG if (value := getattr(each, name)) is not None or name == "destinations"}
-    if each.anchor is not None:
-        facts["anchor"] = each.anchor
+    short = len(each.spans) == 1
+    facts: dict[str, Any] = {
+        "spans": [span[:4] if short or span.destinations == (span.partition,) else span for span in each.spans]
+    }
+    facts |= {name: value for name in _IN_TAG if (value := getattr(each, name)) is not None or name == "destinations"}
+    if each.anchors:
+        facts["anchors"] = each.anchors
     return _json(facts).decode()
 
 
@@ -142,8 +148,14 @@ def file_of(path: str, date: str | None, size: int, modified_ms: int, tag: str |
     for name in ("destinations", "offsets", "names"):
         if facts.get(name) is not None:
             facts[name] = tuple(facts[name])
-    if "anchor" in facts:
-        facts["anchor"] = Anchor(*facts["anchor"])
+    if "partition" in facts:  # of earlier versions, whose files had one
+        name = facts.pop("partition")
+        facts["spans"] = [[name, facts.pop("first_offset"), facts.pop("next_offset"), facts["records"]]]
+        if "anchor" in facts:
+            facts["anchors"] = {name: facts.pop("anchor")}
+    alone = len(facts["spans"]) == 1
+    facts["spans"] = tuple(_span_from(alone, *span) for span in facts["spans"])
+    facts["anchors"] = {name: Anchor(*anchor) for name, anchor in facts.get("anchors", {}).items()}
     if not facts.keys() <= _TAG_KEYS:
         raise StorageError(
             f"{path}: the log says {', '.join(sorted(facts.keys() - _TAG_KEYS))} of it, which this radiator does not "
@@ -152,10 +164,19 @@ def file_of(path: str, date: str | None, size: int, modified_ms: int, tag: str |
     return DataFile(path=path, date=date, bytes=size, modified_ms=modified_ms, **facts)
 
 
+def _span_from(
+    alone: bool, partition: str, first: int, following: int, records: int, names: Iterable[str] | None = ()
+) -> Span:
+    """Return the span of JSON. ``alone``: the file has no other one. ``names``: none if it is the partition's."""
+    if alone or names is None:
+        return Span(partition, first, following, records)
+    return Span(partition, first, following, records, tuple(names) or (partition,))
+
+
 def statistics_of(each: DataFile) -> str:
     """Return the statistics of a file, which are exact: some readers answer queries with them."""
-    low: dict[str, Any] = {"partition": each.partition}
-    high = dict(low)
+    low: dict[str, Any] = {"partition": each.spans[0].partition}
+    high: dict[str, Any] = {"partition": each.spans[-1].partition}
     for name, values in (("destination", each.names), ("offset", each.offsets)):
         if values is not None:
             low[name], high[name] = values

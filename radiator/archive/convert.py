@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 from zlib import crc32
 
-from radiator.archive.contents import Anchor, DataFile, Lost, State
+from radiator.archive.contents import Anchor, DataFile, Lost, Span, State
 from radiator.archive.files import Files, NoArchive
 from radiator.archive.manifest import load, next_commit, write_checkpoint
 from radiator.archive.paths import OLD_LOG, commit_path
@@ -101,8 +101,9 @@ def _converted(files: Files, versions: list[int]) -> list[bytes]:
 
 
 def _file(said: dict[str, Any]) -> DataFile:
-    names = said["destinations"]
-    return DataFile(**{**said, "destinations": None if names is None else tuple(names)})
+    names, rest = said["destinations"], dict(said)
+    span = Span(rest.pop("partition"), rest.pop("first_offset"), rest.pop("next_offset"), said["records"])
+    return DataFile(**{**rest, "spans": (span,), "destinations": None if names is None else tuple(names)})
 
 
 def _read(files: Files, path: str) -> dict[str, Any]:

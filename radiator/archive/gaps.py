@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from radiator.archive.lookup import reason
-from radiator.archive.manifest import DataFile, State
+from radiator.archive.manifest import DataFile, Span, State
 from radiator.columns.files import Place
 from radiator.columns.heads import End, Holdings, ends
 from radiator.columns.selection import Selection
@@ -142,7 +142,7 @@ class GapFinder:
     def destinations(self) -> set[str] | None:
         """Return all destinations of archive and log; None: unknown."""
         found: set[str] = set()
-        for partition in self._files.keys() | self._ends.keys():
+        for partition in self._spans.keys() | self._ends.keys():
             names = self._names(partition) if partition in self._ends else self._archived(partition)
             if names is None:
                 return None
@@ -152,17 +152,26 @@ class GapFinder:
     # --- surroundings of gaps -----------------------------------------------------------------------------------------
 
     @cached_property
-    def _files(self) -> Mapping[str, list[DataFile]]:
-        found: dict[str, list[DataFile]] = {}
+    def _spans(self) -> Mapping[str, list[tuple[Span, DataFile]]]:
+        found: dict[str, list[tuple[Span, DataFile]]] = {}
         for each in self._state.files.values():
-            found.setdefault(each.partition, []).append(each)
+            for span in each.spans:
+                found.setdefault(span.partition, []).append((span, each))
         return found
 
     def _times(self, partition: str, first: int, following: int) -> tuple[int | None, int | None]:
-        """Return the last time before a range and the first one behind it, if known."""
-        files = self._files.get(partition, [])
-        before = [each.max_receive_ns for each in files if each.next_offset <= first]
-        after = [each.min_receive_ns for each in files if each.first_offset >= following]
+        """Return a time that no record of a range is before, and one that none is behind, if known.
+
+        They are the nearest ones by the files. The times of a file with several spans are those of all of them, so only
+        its earliest is surely before what follows one of them.
+        """
+        before, after = [], []
+        for span, each in self._spans.get(partition, []):
+            alone = len(each.spans) == 1
+            if span.next_offset <= first:
+                before.append(each.max_receive_ns if alone else each.min_receive_ns)
+            if span.first >= following:
+                after.append(each.min_receive_ns if alone else each.max_receive_ns)
         log = self._logs.get(partition)
         if log is not None and self._place is not None:
             behind = bisect_left(log.segments, following, key=lambda segment: segment.base_offset)
@@ -183,10 +192,11 @@ class GapFinder:
 
     def _archived(self, partition: str) -> set[str] | None:
         found: set[str] = set()
-        for each in self._files.get(partition, []):
-            if each.destinations is None:
+        for span, each in self._spans.get(partition, []):
+            names = each.destinations_of(span)
+            if names is None:
                 return None
-            found.update(each.destinations)
+            found.update(names)
         return found
 
     def _queues_of(self, partition: str) -> bool:

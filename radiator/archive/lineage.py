@@ -156,9 +156,10 @@ class LineageCheck:
         if self._last is None:
             self._last = {}
             for each in self._state.files.values():
-                if each.next_offset == self._state.ends.get(each.partition):
-                    known = self._last.get(each.partition, each)
-                    self._last[each.partition] = max(known, each, key=lambda one: one.max_receive_ns)
+                (name_of, _, following, *_), *others = each.spans
+                if not others and following == self._state.ends.get(name_of):
+                    known = self._last.get(name_of, each)
+                    self._last[name_of] = max(known, each, key=lambda one: one.max_receive_ns)
         last = self._last.get(name)
         return None if last is None else Anchor(end - 1, last.max_receive_ns, "")
 

@@ -49,7 +49,7 @@ def files(
         return (
             (low is None or each.max_receive_ns >= low)
             and (high is None or each.min_receive_ns < high)
-            and (partition is None or each.partition == partition)
+            and (partition is None or partition in each.partitions)
             and (wants is None or may_have(each, wants.matches, literals))
         )
 
@@ -73,10 +73,12 @@ def may_have(each: DataFile, wanted: Callable[[str], bool], literals: Iterable[s
     """
     if each.destinations is not None:
         return any(map(wanted, each.destinations))
-    if literals is None or each.names is None:
-        return True
-    low, high = each.names
-    return any(low <= name <= high for name in literals)
+    if literals is not None and each.names is not None:
+        low, high = each.names
+        if not any(low <= name <= high for name in literals):
+            return False
+    listed = map(each.destinations_of, each.spans)
+    return any(names is None or any(map(wanted, names)) for names in listed)
 
 
 def load_existing(archive: Files, as_of: AsOf | None = None) -> State:
@@ -98,4 +100,4 @@ def names(state: State) -> set[str] | None:
 
 def in_order(found: Iterable[DataFile]) -> list[DataFile]:
     """Return the files by date, destination, partition and offset."""
-    return sorted(found, key=lambda each: (each.path.rpartition("/")[0], each.partition, each.first_offset))
+    return sorted(found, key=lambda each: (each.path.rpartition("/")[0], each.spans[0][:3]))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from radiator.archive.files import Files
 from radiator.archive.listing import in_order, literal_names, may_have
-from radiator.archive.manifest import DataFile, State, load
+from radiator.archive.manifest import DataFile, Span, State, load
 from radiator.archive.parquet import reader
 from radiator.columns.options import ROWS_PER_BATCH
 from radiator.columns.selection import LOW, Selection
@@ -84,7 +84,7 @@ def _window(
         wanted = in_order(each for each in state.files.values() if may_hold(each, selection))
         try:
             for each in wanted:
-                for batch in _rows(files, each, first, following, schema, selection, size):
+                for batch in _rows(files, each, partition, first, following, schema, selection, size):
                     yield from _new(batch, given, first, schema)
             return state
         except (pa.ArrowException, OSError) as error:
@@ -119,15 +119,21 @@ def reason(why: str) -> str:
 
 def may_hold(each: DataFile, selection: Selection) -> bool:
     """Return whether a file may have a wanted record."""
-    low, high = selection.offsets_of(each.partition)
     return (
-        selection.wants_partition(each.partition)
-        and each.next_offset > low
-        and each.first_offset < high
-        and each.max_receive_ns >= selection.receive_low_ns
+        each.max_receive_ns >= selection.receive_low_ns
         and each.min_receive_ns < selection.receive_high_ns
+        and any(may_hold_span(each, span, selection) for span in each.spans)
         and (not selection.destinations or may_have(each, selection.wants_destination, _literals(selection)))
     )
+
+
+def may_hold_span(each: DataFile, span: Span, selection: Selection) -> bool:
+    """Return whether a span of a file may have a wanted record, by its partition, offsets and destinations."""
+    low, high = selection.offsets_of(span.partition)
+    if not (span.next_offset > low and span.first < high and selection.wants_partition(span.partition)):
+        return False
+    names = each.destinations_of(span) if selection.destinations else None
+    return names is None or any(map(selection.wants_destination, names))
 
 
 def _literals(selection: Selection) -> list[str] | None:
@@ -143,15 +149,18 @@ def _literals(selection: Selection) -> list[str] | None:
 
 
 def _rows(
-    files: Files, each: DataFile, first: int, following: int, schema: pa.Schema, selection: Selection, size: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows of one file, with the column of offsets."""
+    files: Files, each: DataFile, partition: str, first: int, following: int, schema: pa.Schema, selection: Selection,
+    size: int,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Yield rows of one partition in a file, with the column of offsets."""
     with files.open(each.path) as opened:
         file = reader(opened)
-        groups = [group for group in range(file.num_row_groups) if overlaps(file, group, first, following)]
-        columns = list(dict.fromkeys([*schema.names, "offset", "destination", "receive_ns"]))
+        groups = [group for group in range(file.num_row_groups) if overlaps(file, group, partition, first, following)]
+        columns = list(dict.fromkeys([*schema.names, "offset", "destination", "receive_ns", "partition"]))
         for batch in file.iter_batches(size, groups, columns):
             mask = _within(batch.column("offset"), first, following)
+            if len(each.spans) > 1:
+                mask = pc.and_(mask, pc.equal(batch.column("partition"), partition))
             if selection.by_time:
                 times = _within(batch.column("receive_ns"), selection.receive_low_ns, selection.receive_high_ns)
                 mask = pc.and_(mask, times)
@@ -164,11 +173,15 @@ def _rows(
             yield batch.filter(mask)
 
 
-def overlaps(file: pq.ParquetFile, group: int, first: int, following: int) -> bool:
-    """Return whether a row group may have such offsets."""
-    place = file.schema_arrow.names.index("offset")  # before the maps, so the leaf has the same number
-    statistics = file.metadata.row_group(group).column(place).statistics
-    return statistics is None or not statistics.has_min_max or (statistics.max >= first and statistics.min < following)
+def overlaps(file: pq.ParquetFile, group: int, partition: str, first: int, following: int) -> bool:
+    """Return whether a row group may have such offsets of a partition."""
+    names = file.schema_arrow.names
+    for name, low, high in (("partition", partition, partition), ("offset", first, following - 1)):
+        place = names.index(name)  # before the maps, so the leaf has the same number
+        statistics = file.metadata.row_group(group).column(place).statistics
+        if statistics is not None and statistics.has_min_max and (statistics.max < low or statistics.min > high):
+            return False
+    return True
 
 
 def _within(values: pa.Array, low: int, high: int) -> pa.Array:

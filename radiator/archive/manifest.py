@@ -25,14 +25,14 @@ import pyarrow.compute as pc
 
 from radiator.archive import actions, checkpoint
 from radiator.archive.actions import PARTITION_COLUMN, TAG, Action
-from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, State, Table, latest_anchors
+from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Span, State, Table, latest_anchors
 from radiator.archive.files import Files
 from radiator.archive.paths import LAST_CHECKPOINT, LOG, OLD_LOG, checkpoint_path, commit_path, version_of
 from radiator.archive.retention import RETENTION_KEY, RETENTION_SECONDS, interval
 from radiator.clock import NS_PER_MS
 from radiator.errors import StorageError
 
-__all__ = ["Anchor", "Conflict", "DataFile", "Lost", "State", "Table", "check_source", "commit", "load"]
+__all__ = ["Anchor", "Conflict", "DataFile", "Lost", "Span", "State", "Table", "check_source", "commit", "load"]
 
 CHECKPOINT_COMMITS = 50
 
@@ -238,17 +238,20 @@ def _table(
 
 def _anchored(added: list[DataFile], gone: Iterable[DataFile], anchors: Mapping[str, Anchor]) -> list[DataFile]:
     """Return new files, each anchor with one that has its record: new ones, and those of merged files."""
-    found = list(added)
-    for name, anchor in [*latest_anchors(gone).items(), *anchors.items()]:
+    by_partition: dict[str, list[int]] = {}
+    for place, each in enumerate(added):
+        for name in each.partitions:
+            by_partition.setdefault(name, []).append(place)
+    own: dict[int, dict[str, Anchor]] = {}
+    for name, anchor in {**latest_anchors(gone), **anchors}.items():
         places = [
             place
-            for place, each in enumerate(found)
-            if each.partition == name and each.first_offset <= anchor.offset < each.next_offset
+            for place in by_partition.get(name, ())
+            if any(span.first <= anchor.offset < span.next_offset for span in added[place].spans_of(name))
         ]
         if places:
-            place = max(places, key=lambda place: found[place].max_receive_ns)
-            found[place] = replace(found[place], anchor=anchor)
-    return found
+            own.setdefault(max(places, key=lambda place: added[place].max_receive_ns), {})[name] = anchor
+    return [replace(each, anchors=own[place]) if place in own else each for place, each in enumerate(added)]
 
 
 def write_checkpoint(files: Files, state: State) -> None:

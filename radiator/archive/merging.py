@@ -1,36 +1,46 @@
-"""Merge small files of one partition and day into one larger file with the same records.
+"""Merge small files of one day into one larger file with the same records.
 
-Files of one destination whose offsets follow one another are concatenated. Others are merged by destination and offset
-(``sorting``). Files of earlier versions, which have a directory for each destination, are merged with the others: the
+Files of different partitions are merged together, by partition, destination and offset (``sorting``): ten thousand logs
+with a few records each make a few files a day. The small files of a partition that has enough of them for a large file
+are merged among themselves. Files of one partition and destination whose offsets follow one another are concatenated.
+Files of earlier versions, which have a directory for each destination, are merged with others of their partition: the
 result has the path of a new file.
 
 This module knows Parquet. It does not know commits. It needs a few row groups of memory, whatever the size of the
 files. Invariants: a file whose digest differs from that of its commit is not merged; the result has as many records,
-with as many bytes of bodies, as the files; the offsets of files with a new path do not overlap.
+with as many bytes of bodies, as the files; the offsets of files with a new path do not overlap; the spans of the result
+have no offset that no span of the files has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 import pyarrow as pa
 
+from radiator.archive.contents import joined
 from radiator.archive.files import Files
-from radiator.archive.manifest import DataFile, State
-from radiator.archive.parquet import digest_of, footer_of
+from radiator.archive.manifest import DataFile, Span, State
+from radiator.archive.parquet import DESTINATIONS_MAX, digest_of, footer_of
 from radiator.archive.paths import DATA_SUFFIX
 from radiator.archive.sorting import batches, merged_files
 from radiator.archive.split import RowGroups, Settings, SpooledFile
 from radiator.errors import StorageError
-from radiator.limits import MIB
+from radiator.limits import KIB, MIB
 
 SMALL_BYTES = 64 * MIB
 MERGED_BYTES_MAX = 256 * MIB
-MERGED_FILES_MAX = 128  # each of them has an open file in the spool while they are merged
-OPEN_DAY_FILES = 32  # of a day that may get more: so many small files are merged; of one that is over, two
+MERGED_FILES_MAX = 128  # of TINY_BYTES and more: each of them has an open file in the spool while they are merged
+TINY_BYTES = 512 * KIB  # smaller ones are sorted in memory
+SPANS_MAX = 16 * 1024  # of a file: some 100 bytes each, in the commit that adds it and in each checkpoint
+OPEN_DAY_FILES = 32  # of the latest day: so many small files are merged; of one that is over, two
+OPEN_DAY_GROWTH = 4  # what is merged before its day is over is then at least so many times larger
+PAST_DAY_GROWTH = 2  # likewise, of an earlier day that some logs may get more records of
+RECORD_BYTES = 200  # of a record besides its body, about
 
 
 @dataclass(frozen=True)
@@ -40,21 +50,101 @@ class Sizes:
     small_bytes: int = SMALL_BYTES
     merged_bytes_max: int = MERGED_BYTES_MAX
     open_day_files: int = OPEN_DAY_FILES
+    spans_max: int = SPANS_MAX
 
 
-def groups_to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[list[DataFile]]:
-    """Return groups of adjacent small files. ``force``: also those of a day that may get more."""
+class DamagedFile(StorageError):
+    """The bytes of a file of the archive have changed. ``path``: in the archive."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def groups_to_merge(
+    state: State, sizes: Sizes = Sizes(), force: bool = False, partitions: Collection[str] = ()
+) -> list[list[DataFile]]:
+    """Return groups of small files, each to be merged into one.
+
+    Args:
+        state: The state of the archive.
+        sizes: The limits.
+        force: Also those of days that may get more.
+        partitions: Only files of these; empty: of all.
+    """
     latest: dict[str, str] = {}
     for each in state.files.values():
-        latest[each.partition] = max(latest.get(each.partition, ""), each.date)
+        for name in each.partitions:
+            latest[name] = max(latest.get(name, ""), each.date)
     found: list[list[DataFile]] = []
-    for _, group in groupby(sorted(state.files.values(), key=_place), key=lambda each: _place(each)[:2]):
-        found += _runs(group, sizes)
-    return [
-        run
-        for run in found
-        if len(run) >= (2 if force or run[0].date < latest[run[0].partition] else max(2, sizes.open_day_files))
-    ]
+    wanted = [each for each in state.files.values() if not partitions or each.partitions.issubset(partitions)]
+    for date, of_day in groupby(sorted(wanted, key=_place), key=lambda each: each.date):
+        shared: list[DataFile] = []
+        for alone, group in groupby(of_day, key=lambda each: len(each.partitions) == 1 and each.spans[0].partition):
+            own = list(group)
+            small = [each for each in own if each.bytes < sizes.small_bytes]
+            if alone and (_bytes(small) >= sizes.small_bytes or any(map(_is_old, own))):
+                least = 2 if force or date < latest[alone] else max(2, sizes.open_day_files)
+                found += (run for run in _runs(own, sizes) if len(run) >= least)
+            else:
+                shared += small
+        if force or all(date < latest[name] for each in shared for name in each.partitions):
+            found += _shared(shared, sizes, 1, 2)
+        elif date < max(latest.values()):  # some logs have no later day, and may get more
+            found += _shared(shared, sizes, PAST_DAY_GROWTH, 2)
+        else:
+            found += _shared(shared, sizes, min(OPEN_DAY_GROWTH, sizes.open_day_files), sizes.open_day_files)
+    return found
+
+
+def _shared(small: list[DataFile], sizes: Sizes, growth: int, least: int) -> Iterator[list[DataFile]]:
+    """Yield groups of small files of any partitions, if there are ``least``.
+
+    The smallest files are merged, as many as make the result ``growth`` times larger than the largest of them. So a
+    record is merged again only into a file of so many times the size, and few files are left, each with a considerable
+    part of the records of all smaller ones.
+    """
+    if len(small) < max(2, least):
+        return
+    small.sort(key=_weight)
+    sums = accumulate(map(_weight, small))
+    count = max((n for n, total in enumerate(sums, 1) if total >= growth * _weight(small[n - 1])), default=0)
+    group: list[DataFile] = []
+    size = large = 0
+    spans = _SpanCount()
+    for each in sorted(small[:count], key=_place):
+        full = size + each.bytes > sizes.merged_bytes_max or large >= MERGED_FILES_MAX
+        if group and (full or spans.with_those_of(each) > sizes.spans_max):
+            if len(group) > 1:
+                yield group
+            group, size, large, spans = [], 0, 0, _SpanCount()
+        group.append(each)
+        size += each.bytes
+        large += each.bytes >= TINY_BYTES
+        spans.add(each)
+    if len(group) > 1:
+        yield group
+
+
+class _SpanCount:
+    """Counts the spans of the file that has the records of some files."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._starts: set[tuple[str, int]] = set()
+        self._ends: set[tuple[str, int]] = set()
+
+    def with_those_of(self, each: DataFile) -> int:
+        """Return the number with one more file. Spans that follow one another are joined."""
+        more = len(each.spans)
+        for span in each.spans:
+            more -= ((span.partition, span.first) in self._ends) + ((span.partition, span.next_offset) in self._starts)
+        return self._count + more
+
+    def add(self, each: DataFile) -> None:
+        self._count = self.with_those_of(each)
+        self._starts.update((span.partition, span.first) for span in each.spans)
+        self._ends.update((span.partition, span.next_offset) for span in each.spans)
 
 
 def _runs(group: Iterable[DataFile], sizes: Sizes) -> Iterator[list[DataFile]]:
@@ -63,34 +153,48 @@ def _runs(group: Iterable[DataFile], sizes: Sizes) -> Iterator[list[DataFile]]:
     size = end = 0
     for each in group:
         small = each.bytes < sizes.small_bytes
-        if not small and each.path.count("/") > 1:
-            continue  # with an old path: a new file may have its offsets too
+        if not small and _is_old(each):
+            continue  # a new file may have its offsets too
         full = size + each.bytes > sizes.merged_bytes_max or len(run) >= MERGED_FILES_MAX
-        if run and (not small or (full and each.first_offset >= end)):
+        if run and (not small or (full and each.spans[0].first >= end)):
             yield run
             run, size = [], 0
         if small:
             run.append(each)
             size += each.bytes
-            end = max(end, each.next_offset)
+            end = max(end, each.spans[-1].next_offset)
     if run:
         yield run
 
 
-def _place(each: DataFile) -> tuple[str, str, int, int]:
-    return each.partition, each.date, each.first_offset, each.next_offset
+def _is_old(each: DataFile) -> bool:
+    """Return whether a file has a path of earlier versions."""
+    return each.path.count("/") > 1
+
+
+def _bytes(group: Iterable[DataFile]) -> int:
+    return sum(each.bytes for each in group)
+
+
+def _weight(each: DataFile) -> int:
+    """Return about the bytes of the records. Unlike the bytes of files, those of merged ones add up exactly."""
+    return each.body_bytes + RECORD_BYTES * each.records
+
+
+def _place(each: DataFile) -> tuple[str, bool, str, int, int]:
+    first = each.spans[0]
+    return each.date, len(each.partitions) > 1, first.partition, first.first, each.spans[-1].next_offset
 
 
 def merge_files(files: Files, run: list[DataFile], settings: Settings, token: str, source: str) -> SpooledFile:
     """Write the file that has the records of some files. Its name in the spool begins with ``token``.
 
     Raises:
-        StorageError: A file is damaged.
+        DamagedFile: A file is damaged.
+        StorageError: One of them is, and it is not known which.
         OSError: A file cannot be read or written.
     """
-    for each in run:
-        _check(files, each)
-    first, following = run[0], max(each.next_offset for each in run)
+    first = run[0]
     groups = RowGroups(f"{settings.spool}/{token}{DATA_SUFFIX}", settings)
     try:
         names, rows = _rows(files, run, settings, token)
@@ -101,7 +205,7 @@ def merge_files(files: Files, run: list[DataFile], settings: Settings, token: st
             f"{files.named(first.path)} and {len(run) - 1} more cannot be read: {error}; they are not merged: find "
             f"the file with `radiator archive verify`"
         ) from error
-    made = groups.close(first.partition, first.first_offset, following, first.date, names, token, source)
+    made = groups.close(spans_of(run), first.date, names, token, source)
     expected = sum(each.records for each in run), sum(each.body_bytes for each in run)
     with open(made.spooled, "rb") as file:
         found = footer_of(file)[0], made.file.body_bytes
@@ -114,29 +218,50 @@ def merge_files(files: Files, run: list[DataFile], settings: Settings, token: st
     return made
 
 
+def spans_of(run: Iterable[DataFile]) -> tuple[Span, ...]:
+    """Return the spans of the file that has the records of some files."""
+    spans = joined(span._replace(destinations=each.destinations_of(span)) for each in run for span in each.spans)
+    if len(spans) == 1:
+        return (spans[0]._replace(destinations=None),)
+    listed = sum(len(each.destinations or ()) for each in spans if each.destinations != (each.partition,))
+    if listed <= DESTINATIONS_MAX:
+        return spans
+    return tuple(each if each.destinations == (each.partition,) else each._replace(destinations=None) for each in spans)
+
+
 def _rows(
     files: Files, run: Sequence[DataFile], settings: Settings, token: str
 ) -> tuple[Iterable[str], Iterator[pa.RecordBatch]]:
     """Return the destinations of files and their rows in order."""
     names = {each.destinations for each in run}
-    follow = all(a.next_offset <= b.first_offset for a, b in pairwise(run))
+    opened = [partial(_opened, files, each) for each in run]
+    alike = len(set[str]().union(*(each.partitions for each in run))) == 1
+    follow = alike and all(a.spans[-1].next_offset <= b.spans[0].first for a, b in pairwise(run))
     if follow and len(names) == 1 and len(alone := names.pop() or ()) == 1:
-        return alone, _batches(files, run, settings.schema)
-    return merged_files([partial(files.open, each.path) for each in run], settings.spool, token, settings.schema)
+        return alone, _batches(opened, settings.schema)
+    return merged_files(opened, settings.spool, token, settings.schema)
 
 
-def _check(files: Files, each: DataFile) -> None:
-    """Check the digest of a file: merging a damaged one would give it a new digest and remove the evidence."""
-    with files.open(each.path) as file:
-        found = digest_of(file)
+def _opened(files: Files, each: DataFile) -> Any:
+    """Open a file whose bytes have the digest of its commit: merging a damaged one would remove the evidence."""
+    file = files.open(each.path)
+    whole = pa.BufferReader(file.read()) if each.bytes < TINY_BYTES else None
+    found = digest_of(whole or file)
+    if whole is not None:
+        file.close()
+        file = whole
+    file.seek(0)
     if each.digest and found != each.digest:
-        raise StorageError(
+        file.close()
+        raise DamagedFile(
+            each.path,
             f"{files.named(each.path)}: its bytes have changed (digest {found}, its commit says "
-            f"{each.digest}); it is not merged: restore it"
+            f"{each.digest}); it is not merged: restore it",
         )
+    return file
 
 
-def _batches(files: Files, run: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for each in run:
-        with files.open(each.path) as file:
+def _batches(opened: Iterable[Callable[[], Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for each in opened:
+        with each() as file:
             yield from batches(file, schema)

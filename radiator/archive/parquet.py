@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from radiator.archive.manifest import DataFile
+from radiator.archive.manifest import DataFile, Span
 from radiator.columns.schema import arrow_schema
 from radiator.limits import MIB
 from radiator.storage.typed_rules import REJECTED
@@ -26,7 +26,7 @@ from radiator.storage.typed_rules import REJECTED
 GROUP_ROWS = 32 * 1024  # fewer skip more; footers and encoding cost 0.2 % more than with 128 Ki
 GROUP_BYTES = 64 * MIB  # in memory, before it is encoded
 LEVEL = 3
-ORDER = ["destination", "offset"]
+ORDER = ["partition", "destination", "offset"]
 DESTINATIONS_MAX = 1_000  # that are listed; of a file with more a reader has to look inside
 SCHEMA = arrow_schema()
 
@@ -104,16 +104,12 @@ class DataWriter:
             self._typed += int(np.logical_or.reduce(valid).sum())
             self._rejected += batch.num_rows - batch.column(REJECTED).null_count
 
-    def close(
-        self, path: str, partition: str, first: int, following: int, date: str, names: Iterable[str], source: str
-    ) -> DataFile:
+    def close(self, path: str, spans: tuple[Span, ...], date: str, names: Iterable[str], source: str) -> DataFile:
         """Close the file, and return its entry in a commit, where it is at ``path`` of the archive."""
         names = set(names)
         destinations = listed(names)
         said: dict[str, Any] = {
-            "radiator.partition": partition,
-            "radiator.first_offset": str(first),
-            "radiator.next_offset": str(following),
+            **spans_in_footer(spans),
             "radiator.destinations": json.dumps(destinations, ensure_ascii=False),
             "radiator.source": source,
         }
@@ -123,11 +119,24 @@ class DataWriter:
             digest = digest_of(file)
             size = file.tell()
         return DataFile(
-            path, partition, first, following, date, destinations, self.records, size, self.body_bytes,
+            path, spans, date, destinations, self.records, size, self.body_bytes,
             self.min_receive_ns, self.max_receive_ns, digest,
             (self._min_offset, self._max_offset) if self.records else None, (min(names), max(names)) if names else None,
             self._typed if self._structs else None, self._rejected if self._structs else None,
         )  # fmt: skip
+
+
+def spans_in_footer(spans: tuple[Span, ...]) -> dict[str, str]:
+    """Return what the footer of a file says of its partitions and offsets."""
+    if len(spans) > 1:
+        said = [[each.partition, each.first, each.next_offset] for each in spans]
+        return {"radiator.spans": json.dumps(said, ensure_ascii=False, separators=(",", ":"))}
+    ((partition, first, following, *_),) = spans
+    return {
+        "radiator.partition": partition,
+        "radiator.first_offset": str(first),
+        "radiator.next_offset": str(following),
+    }
 
 
 def digest_of(file: Any) -> str:

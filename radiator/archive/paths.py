@@ -6,6 +6,7 @@
     _new/                                         of active runs: data files before they are published (of a local
                                                   archive), and lists of files that are not committed yet, or no more
     date=<day>/<partition>@<first>-<next>.<token>.parquet
+    date=<day>/~logs@<token>.parquet              of several partitions
     date=<day>/<destination>/...                  of one destination, and
     date=<day>/~many/...                          of several: written by earlier versions
 
@@ -18,7 +19,9 @@ This module knows names. It does not open files. All functions are pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Any
 
 from radiator.storage.layout import percent_encoded
 
@@ -27,6 +30,7 @@ OLD_LOG = "_log"  # of earlier versions: only the conversion reads it
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 NEW = "_new"
 MANY = "~many"  # no encoded name begins so
+LOGS = "~logs"  # nor so
 DATE_PREFIX = "date="
 DATA_SUFFIX = ".parquet"
 CHECKPOINT_SUFFIX = ".checkpoint.parquet"
@@ -50,9 +54,17 @@ def encode(name: str, bytes_max: int = 255) -> str:
     return f"{encoded[: bytes_max - len(digest) - 2]}~~{digest}"
 
 
-def data_path(date: str, partition: str, first: int, following: int, token: str) -> str:
-    """Return the path of a new data file."""
-    return f"{DATE_PREFIX}{date}/{encode(partition, PART_BYTES_MAX)}@{first}-{following}.{token}{DATA_SUFFIX}"
+def data_path(date: str, spans: Sequence[tuple[Any, ...]], token: str) -> str:
+    """Return the path of a new data file with the records of some spans, which are sorted.
+
+    Args:
+        date: Their day.
+        spans: Of each the partition, the first offset and the one behind the last, at least.
+        token: What no other file has.
+    """
+    (partition, first, *_), (last, _, following, *_) = spans[0], spans[-1]
+    name = f"{LOGS}@" if partition != last else f"{encode(partition, PART_BYTES_MAX)}@{first}-{following}."
+    return f"{DATE_PREFIX}{date}/{name}{token}{DATA_SUFFIX}"
 
 
 def is_data_path(path: str) -> bool:

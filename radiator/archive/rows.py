@@ -15,7 +15,10 @@ the file of each offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from radiator.archive.files import Files
+from radiator.archive.lookup import overlaps
 from radiator.archive.manifest import Anchor, DataFile
 from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import DATE_PREFIX, MANY, encode
@@ -46,7 +50,7 @@ class PartitionState(NamedTuple):
     anchor: Anchor | None
 
 
-def check_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str]:
+def check_file(files: Files, each: DataFile, anchors: Mapping[str, Anchor]) -> Iterator[str]:
     """Yield what is wrong, as texts. Raises pyarrow's errors, OSError if the file cannot be read."""
     address = files.named(each.path)
     with files.open(each.path) as file:
@@ -55,7 +59,7 @@ def check_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[
         if odd:
             yield f"{address}: {odd[0]}"
             return
-        seen = _FileCheck(each, anchor)
+        seen = _FileCheck(each, anchors)
         columns = _COLUMNS if each.digest else [*_COLUMNS, "body"]
         for batch in source.iter_batches(BATCH_ROWS if each.digest else BODY_ROWS, columns=columns):
             seen.add(batch)
@@ -75,13 +79,14 @@ def _column(name: str, schema: pa.Schema) -> str | None:
 class _FileCheck:
     """The facts of the rows of a file."""
 
-    def __init__(self, each: DataFile, anchor: Anchor | None) -> None:
-        self._each, self._anchor = each, anchor
+    def __init__(self, each: DataFile, anchors: Mapping[str, Anchor]) -> None:
+        self._each, self._anchors = each, anchors
+        self._of_spans = [0] * len(each.spans)
         self._wrong: dict[str, None] = {}  # in the order in which they were met, each once
         self._names: set[str] = set()
         self._records = self._bytes = 0
         self._low, self._high = (1 << 63) - 1, -(1 << 63)
-        self._last: tuple[str, int] = "", -1
+        self._last: tuple[str, str, int] = "", "", -1
 
     def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -91,32 +96,53 @@ class _FileCheck:
         self._records += batch.num_rows
         self._bytes += int(sizes.to_numpy().sum())
         self._low, self._high = min(self._low, int(times.min())), max(self._high, int(times.max()))
-        for name in batch.column("partition").unique().to_pylist():
-            if name != self._each.partition:
-                self._wrong[f"has records of partition {name!r}, its commit says {self._each.partition!r}"] = None
-        if not (self._each.first_offset <= offsets.min() and offsets.max() < self._each.next_offset):
-            self._wrong[f"has offsets outside {self._each.first_offset} to {self._each.next_offset - 1}"] = None
         if "body" in batch.schema.names and not pc.all(pc.equal(pc.binary_length(batch.column("body")), sizes)).as_py():
             self._wrong["has bodies whose size is not what the column size says"] = None
-        self._order(batch.column("destination"), offsets)
-        if self._anchor is not None:
-            for ns in times[offsets == self._anchor.offset].tolist():
-                if ns != self._anchor.receive_ns:
+        partitions, destinations = batch.column("partition"), batch.column("destination")
+        names, ids = partitions.dictionary.to_pylist(), partitions.indices.to_numpy()
+        known, numbers = destinations.dictionary.to_pylist(), destinations.indices.to_numpy()
+        for start, stop in pairwise([0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]):
+            self._part(names[ids[start]], offsets[start:stop], times[start:stop])
+            self._order(names[ids[start]], known, numbers[start:stop], offsets[start:stop])
+
+    def _part(self, partition: str, offsets: Ints, times: Ints) -> None:
+        """Check the offsets and times of rows of one partition."""
+        spans = self._each.spans_of(partition)
+        if not spans:
+            said = ", ".join(map(repr, sorted(self._each.partitions)[:3]))
+            self._wrong[f"has records of partition {partition!r}, its commit says {said}"] = None
+        place = bisect_left(self._each.spans, partition, key=attrgetter("partition"))
+        inside = np.zeros(len(offsets), np.bool_)
+        for number, span in enumerate(spans, place):
+            of_span = (span.first <= offsets) & (offsets < span.next_offset)
+            self._of_spans[number] += int(np.count_nonzero(of_span))
+            inside |= of_span
+        if spans and not inside.all():
+            said = ", ".join(f"{each.first} to {each.next_offset - 1}" for each in spans[:3])
+            of = "" if len(self._each.partitions) == 1 else f" of partition {partition!r}"
+            self._wrong[f"has offsets{of} outside {said}"] = None
+        anchor = self._anchors.get(partition)
+        if anchor is not None:
+            for ns in times[offsets == anchor.offset].tolist():
+                if ns != anchor.receive_ns:
                     self._wrong[
-                        f"has a record at offset {self._anchor.offset} that was received at {ns}, and the commits' "
-                        f"anchor there says {self._anchor.receive_ns}"
+                        f"has a record at offset {anchor.offset} that was received at {ns}, and the commits' "
+                        f"anchor there says {anchor.receive_ns}"
                     ] = None
 
-    def _order(self, destinations: pa.DictionaryArray, offsets: Ints) -> None:
-        names, ids = destinations.dictionary.to_pylist(), destinations.indices.to_numpy()
-        self._names |= {names[each] for each in np.unique(ids)}
+    def _order(self, partition: str, names: list[str], ids: Ints, offsets: Ints) -> None:
+        """Check the order of rows of one partition; ``ids``: of their destinations in ``names``."""
+        different = np.unique(ids).tolist()
+        self._names.update(names[each] for each in different)
         rises = np.diff(offsets) > 0
-        first, last = (names[ids[0]], int(offsets[0])), (names[ids[-1]], int(offsets[-1]))
-        ranks = np.argsort(np.argsort(np.array(names, object)))[ids]
-        rises = (np.diff(ranks) > 0) | ((np.diff(ranks) == 0) & rises)
+        first = partition, names[ids[0]], int(offsets[0])
+        if len(different) > 1:
+            in_order = sorted(different, key=names.__getitem__)
+            ranks = np.argsort(in_order)[np.searchsorted(different, ids)]
+            rises = (np.diff(ranks) > 0) | ((np.diff(ranks) == 0) & rises)
         if not (first > self._last and rises.all()):
-            self._wrong["is not sorted by destination and offset"] = None
-        self._last = last
+            self._wrong["is not sorted by partition, destination and offset"] = None
+        self._last = partition, names[ids[-1]], int(offsets[-1])
 
     def faults(self) -> Iterator[str]:
         yield from self._wrong
@@ -130,6 +156,12 @@ class _FileCheck:
                 ("as its first day", date_of(self._low // DAY_NS), each.date),
                 ("as its last day", date_of(self._high // DAY_NS), each.date),
             ]
+        for span, count in zip(each.spans, self._of_spans, strict=True):
+            if len(each.spans) > 1 and count != span.records:
+                yield (
+                    f"has {count} records of {span.partition!r} from offset {span.first} to {span.next_offset - 1}, "
+                    f"its commit says {span.records}"
+                )
         for name, found, said in pairs:
             if found != said:
                 yield f"has {found} {name}, its commit says {said}"
@@ -152,16 +184,19 @@ def check_partition(files: Files, part: PartitionState, on_missing: Callable[[in
         on_missing: Called with the number of offsets in no file and not lost. Offsets of a file that cannot be read are
             not counted, because that was reported.
     """
-    found = sorted(part.files, key=_range)
-    low = min([part.start, *(each.first_offset for each in found)])
-    high = max([part.end, *(each.next_offset for each in found)])
+    found = [(span, each) for each in part.files for span in each.spans_of(part.name)]
+    found.sort(key=lambda one: one[0][:3])
+    low = min([part.start, *(span.first for span, _ in found)])
+    high = max([part.end, *(span.next_offset for span, _ in found)])
     missing, last, unread = 0, -1, set[str]()
     for first in range(low, high, WINDOW_OFFSETS):
         window = _Window(first, min(first + WINDOW_OFFSETS, high))
-        several = [each for each in found if each.first_offset < window.stop and each.next_offset > first]
+        several = list(
+            {each.path: each for span, each in found if span.first < window.stop and span.next_offset > first}.values()
+        )
         for place, each in enumerate(several):
             try:
-                for other, twice in window.take(files, each, place):
+                for other, twice in window.take(files, each, part.name, place):
                     yield (
                         f"{len(twice)} offsets of {part.name!r} exist twice, the first one is {twice[0]}: in "
                         f"{files.named(each.path)} and in {files.named(several[other].path)}"
@@ -173,7 +208,7 @@ def check_partition(files: Files, part: PartitionState, on_missing: Callable[[in
                 yield f"partition {part.name!r}: {there} offsets of {a} to {b - 1} are recorded as lost, but exist"
         if outside := window.count(low, part.start) + window.count(part.end, high):
             yield (f"partition {part.name!r}: {outside} records are outside its offsets {part.start} to {part.end - 1}")
-        known = [*part.lost, *(_range(each) for each in several if each.path in unread)]
+        known = [*part.lost, *((span.first, span.next_offset) for span, each in found if each.path in unread)]
         missing += window.missing(max(first, part.start), min(window.stop, part.end), known)
         last = max(last, window.last())
     on_missing(missing)
@@ -184,10 +219,6 @@ def check_partition(files: Files, part: PartitionState, on_missing: Callable[[in
         )
 
 
-def _range(each: DataFile) -> tuple[int, int]:
-    return each.first_offset, each.next_offset
-
-
 class _Window:
     """The number of the file that has each offset, plus one; 0: none."""
 
@@ -195,14 +226,22 @@ class _Window:
         self.first, self.stop = first, stop
         self._of = np.zeros(stop - first, np.int32)
 
-    def take(self, files: Files, each: DataFile, place: int) -> Iterator[tuple[int, Ints]]:
-        """Add the offsets of a file. Yield the place of each earlier file with some of them, and these offsets.
+    def take(self, files: Files, each: DataFile, partition: str, place: int) -> Iterator[tuple[int, Ints]]:
+        """Add the offsets of a partition in a file. Yield the place of each earlier file with some, and these offsets.
 
         Raises:
             OSError: The file cannot be read. pyarrow's errors are raised too.
         """
         with files.open(each.path) as file:
-            for batch in reader(file).iter_batches(BATCH_ROWS, columns=["offset"]):
+            source = reader(file)
+            groups = list(range(source.num_row_groups))
+            columns = ["offset"]
+            if len(each.partitions) > 1:
+                columns.append("partition")
+                groups = [group for group in groups if overlaps(source, group, partition, self.first, self.stop)]
+            for batch in source.iter_batches(BATCH_ROWS, groups, columns):
+                if len(columns) > 1:
+                    batch = batch.filter(pc.equal(batch.column("partition"), partition))
                 offsets = batch.column("offset").to_numpy()
                 yield from self._put(offsets[(offsets >= self.first) & (offsets < self.stop)], place)
 

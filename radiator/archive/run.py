@@ -23,7 +23,7 @@ from radiator.archive.failures import ends_run, is_full, partition_failure, run_
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import DataFile, Lost, State, check_source, load
-from radiator.archive.merging import Sizes, groups_to_merge, merge_files
+from radiator.archive.merging import DamagedFile, Sizes, groups_to_merge, merge_files
 from radiator.archive.parquet import SCHEMA
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
 from radiator.archive.publishing import Change, Publisher, ignore
@@ -362,30 +362,19 @@ class _Run:
     # --- small files --------------------------------------------------------------------------------------------------
 
     def _merge(self) -> None:
-        runs = groups_to_merge(self._publisher.state, self._options.sizes, force=self._options.merge is True)
-        wanted = self._options.partitions
-        runs = [each for each in runs if not wanted or each[0].partition in wanted]
+        state, options = self._publisher.state, self._options
         changes: list[Change] = []
-        for group in runs:
+        for group in groups_to_merge(state, options.sizes, options.merge is True, options.partitions):
             if self._watch.stopping():
                 break
-            token = secrets.token_hex(4)
             try:
-                made = merge_files(self._publisher.files, group, self._settings, token, self._source)
-            except FileNotFoundError:
-                self._discard(token)
-                self._report_missing(group)
-                continue
+                made = self._merged(group)
             except OSError:
-                self._discard(token)
                 self._replace(changes)
                 raise
-            except StorageError as error:
-                self._discard(token)
-                self._out.problems[group[0].path] = str(error)
-                self._out.damaged = True
+            if made is None:
                 continue
-            changes.append(Change([made], [each.path for each in group]))
+            changes.append(made)
             self._watch.step("merged")
             size = sum(placed.file.bytes for change in changes for placed in change.add)
             if size >= COMMIT_BYTES or len(changes) >= MERGES_PER_COMMIT:
@@ -393,17 +382,43 @@ class _Run:
                 changes = []
         self._replace(changes)
 
-    def _report_missing(self, group: Iterable[DataFile]) -> None:
-        """Report missing files among these, unless another archiver has merged them."""
+    def _merged(self, group: list[DataFile]) -> Change | None:
+        """Merge files, without those that are missing or damaged, which are reported. Return None if too few are left.
+
+        Raises OSError.
+        """
+        while len(group) > 1:
+            token = secrets.token_hex(8)
+            try:
+                made = merge_files(self._publisher.files, group, self._settings, token, self._source)
+                return Change([made], [each.path for each in group])
+            except FileNotFoundError:
+                self._discard(token)
+                gone = self._report_missing(group)
+                if not gone:
+                    return None  # another archiver has merged some
+            except OSError:
+                self._discard(token)
+                raise
+            except StorageError as error:
+                self._discard(token)
+                gone = {error.path} if isinstance(error, DamagedFile) else {each.path for each in group}
+                self._out.problems[error.path if isinstance(error, DamagedFile) else group[0].path] = str(error)
+                self._out.damaged = True
+            group = [each for each in group if each.path not in gone]
+        return None
+
+    def _report_missing(self, group: Iterable[DataFile]) -> set[str]:
+        """Report missing files among these, unless another archiver has merged them. Return their paths."""
         files = self._publisher.files
         named = load(files).files
-        for each in group:
-            if each.path in named and files.size(each.path) is None:
-                self._out.problems[each.path] = (
-                    f"{files.named(each.path)}: does not exist, but a commit names it; its neighbours are not merged: "
-                    f"restore it"
-                )
-                self._out.damaged = True
+        gone = {each.path for each in group if each.path in named and files.size(each.path) is None}
+        for path in gone:
+            self._out.problems[path] = (
+                f"{files.named(path)}: does not exist, but a commit names it; it is not merged: restore it"
+            )
+            self._out.damaged = True
+        return gone
 
     def _replace(self, changes: list[Change]) -> None:
         for change in self._publisher.publish(changes) if changes else ():

@@ -1,13 +1,15 @@
 """Sort rows by destination and offset: those in memory, and those of several sorted sources, which are merged.
 
 While rows are sorted, the column ``destination`` has numbers instead of names. ``Names`` has the name of each number,
-and the rank of each in the order of names. A merge has one batch of each source in memory. In each step it takes from
-all of them the rows up to the lowest of their last ones, and sorts these together. So Arrow copies each row once, and
-Python works for each batch, not for each row or destination.
+and the rank of each in the order of names. In a merge of files such a name is a pair: the partition and the
+destination. A merge has one batch of each source in memory. In each step it takes from all of them the rows up to the
+lowest of their last ones, and sorts these together. So Arrow copies each row once, and Python works for each batch, not
+for each row or destination.
 
 The rows of Parquet files that are merged are first written to the spool again, in small *pieces*, one file after the
 other, since Parquet decodes a row group at a time. So memory is bounded, whatever the number of files, the size of
-their rows and their compression; the price is room in the spool, about that of the files.
+their rows and their compression; the price is room in the spool, about that of the files. Rows of small files are
+sorted in memory, and written to the spool together: ten thousand files make one run, or a few.
 
 This module knows Arrow and Parquet, and the columns ``destination``, ``offset`` and ``body``. It does not know commits,
 or what is done with the rows. One thread.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,12 @@ BATCH_BYTES = 16 * MIB  # that are decoded at a time, about
 BATCH_ROWS = 16_384
 PIECES_BYTES = 64 * MIB  # of all sources that are merged together
 PIECE_BYTES_MIN = 64 * KIB
+RUNS_EXPECTED = 128  # that are merged together, at most; more of them take more memory
+SMALL_FILE_BYTES = 4 * MIB  # of rows: those of smaller files are sorted in memory
+RUN_BYTES = 64 * MIB  # of such rows that are sorted at a time
 ROW_BYTES = 200  # memory of a row besides its body, at least
 
+Pair = tuple[str, str]  # a partition and a destination
 Key = tuple[int, int]  # the rank of a destination, and an offset
 Ranks = NDArray[np.int32]
 
@@ -45,9 +51,9 @@ def numbered(schema: pa.Schema) -> pa.Schema:
 
 
 class Names:
-    """The names of destinations by number: ``names``, which may grow."""
+    """The names of destinations by number: ``names``, which may grow. Texts, or pairs of them."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[Any]) -> None:
         self.names = names
         self._ranks: Ranks = np.empty(0, np.int32)
 
@@ -159,28 +165,60 @@ def batches(file: Any, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
 
 def merged_files(
     sources: Sequence[Callable[[], Any]], spool: str, token: str, schema: pa.Schema = SCHEMA
-) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """Return the destinations of sorted Parquet files, and their rows, sorted by destination and offset.
+) -> tuple[set[str], Iterator[pa.RecordBatch]]:
+    """Return the destinations of sorted Parquet files, and their rows, sorted by partition, destination and offset.
 
     Files are opened one at a time. Names in the spool begin with ``token``, and are removed at the end.
     """
-    numbers: dict[str, int] = {}
+    names = Names([])
+    numbers: dict[Pair, int] = {}
     coded = numbered(schema)
-    paths = [f"{spool}/{token}-{place}.rows" for place in range(len(sources))]
-    piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // max(len(sources), 1))
-    for source, path in zip(sources, paths, strict=True):
+    piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // min(max(len(sources), 1), RUNS_EXPECTED))
+    paths: list[str] = []
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
+
+    def write(rows: Iterable[pa.RecordBatch]) -> None:
+        paths.append(f"{spool}/{token}-{len(paths)}.rows")
+        write_run(paths[-1], rows, coded, piece_bytes, "lz4")
+
+    for source in sources:
         with source() as file:
-            rows = (_numbered(batch, numbers, coded) for batch in batches(file, schema))
-            write_run(path, rows, coded, piece_bytes, "lz4")
-    names = Names(list(numbers))
-    found = merged(map(read_run, paths), names)
-    return names.names, (_replaced(batch, names.column(batch.column(0)), schema) for batch in found)
+            rows = (_numbered(batch, names.names, numbers, coded) for batch in batches(file, schema))
+            begin: list[pa.RecordBatch] = []
+            begin_bytes = 0
+            for batch in rows:
+                begin.append(batch)
+                begin_bytes += batch.nbytes
+                if begin_bytes > SMALL_FILE_BYTES:
+                    write(chain(begin, rows))
+                    begin, begin_bytes = [], 0
+            waiting += begin
+            waiting_bytes += begin_bytes
+        if waiting_bytes > RUN_BYTES:
+            write([sorted_rows(waiting, names)])
+            waiting, waiting_bytes = [], 0
+    last = [sorted_rows(waiting, names)] if waiting else []
+    destinations = pa.array([name for _, name in names.names], pa.string())
+    found = merged([*map(read_run, paths), iter(last)], names)
+    return {name for _, name in names.names}, (
+        _replaced(batch, destinations.take(batch.column(0)), schema) for batch in found
+    )
 
 
-def _numbered(batch: pa.RecordBatch, numbers: dict[str, int], schema: pa.Schema) -> pa.RecordBatch:
-    coded = batch.column(0).dictionary_encode()
-    found = [numbers.setdefault(name, len(numbers)) for name in coded.dictionary.to_pylist()]
-    return _replaced(batch, pa.array(found, pa.int32()).take(coded.indices), schema)
+def _numbered(batch: pa.RecordBatch, names: list[Pair], numbers: dict[Pair, int], schema: pa.Schema) -> pa.RecordBatch:
+    """Replace destinations by the numbers of their pairs. New pairs are added to ``names`` and ``numbers``."""
+    parts, coded = (batch.column(name).dictionary_encode() for name in ("partition", "destination"))
+    known = coded.dictionary.to_pylist()
+    codes = parts.indices.to_numpy().astype(np.int64) * len(known) + coded.indices.to_numpy()
+    different, places = np.unique(codes, return_inverse=True)
+    found = []
+    for code in different.tolist():
+        pair = parts.dictionary[code // len(known)].as_py(), known[code % len(known)]
+        found.append(numbers.setdefault(pair, len(names)))
+        if found[-1] == len(names):
+            names.append(pair)
+    return _replaced(batch, pa.array(np.array(found, np.int32)[places]), schema)
 
 
 def _replaced(batch: pa.RecordBatch, destinations: pa.Array, schema: pa.Schema) -> pa.RecordBatch:

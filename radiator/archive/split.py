@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from radiator.archive.manifest import DataFile
+from radiator.archive.manifest import DataFile, Span
 from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, SCHEMA, DataWriter
 from radiator.archive.paths import DATA_SUFFIX, data_path
 from radiator.archive.raw import RAW_SCHEMA, complete
@@ -86,23 +86,26 @@ class RowGroups:
         self._writer.write_group(self._batches)
         self._batches, self._rows, self._bytes = [], 0, 0
 
-    def close(
-        self, partition: str, first: int, following: int, date: str, names: Iterable[str], token: str, source: str
-    ) -> SpooledFile:
+    @property
+    def records(self) -> int:
+        """The number of rows so far."""
+        return self._writer.records + self._rows
+
+    def close(self, spans: tuple[Span, ...], date: str, names: Iterable[str], token: str, source: str) -> SpooledFile:
         """Close the file."""
         if self._batches:
             self._flush()
-        path = data_path(date, partition, first, following, token)
-        made = self._writer.close(path, partition, first, following, date, names, source)
-        return SpooledFile(self._writer.path, made)
+        return SpooledFile(
+            self._writer.path, self._writer.close(data_path(date, spans, token), spans, date, names, source)
+        )
 
 
 class _File:
     """A file that is being made. ``spooled`` returns a new path in the spool for a suffix."""
 
     def __init__(
-        self, first: int, day: int, partition: str, names: Names, spooled: Callable[[str], str], settings: Settings,
-        typing: Typing | None,
+        self, first: int, day: int, partition: str, names: Names, spooled: Callable[[str], str],
+        settings: Settings, typing: Typing | None,
     ) -> None:  # fmt: skip
         self.first, self.day, self._typing = first, day, typing
         self._partition, self._names, self._spooled, self._settings = partition, names, spooled, settings
@@ -142,7 +145,8 @@ class _File:
         runs = [*map(read_run, self._runs), iter(last)]
         groups = self._write(merged(runs, self._names) if self._runs else last)
         names = [self._names.names[number] for number in self._numbers]
-        return groups.close(self._partition, self.first, following, date_of(self.day), names, token, source)
+        spans = (Span(self._partition, self.first, following, groups.records),)
+        return groups.close(spans, date_of(self.day), names, token, source)
 
 
 class Split:

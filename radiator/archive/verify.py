@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -24,8 +23,8 @@ import pyarrow as pa
 from radiator.archive import rows
 from radiator.archive.files import Files
 from radiator.archive.listing import in_order
-from radiator.archive.manifest import DataFile, State, load
-from radiator.archive.parquet import digest_of, footer_of
+from radiator.archive.manifest import DataFile, Span, State, load
+from radiator.archive.parquet import digest_of, footer_of, spans_in_footer
 
 
 def verify(
@@ -47,7 +46,8 @@ def verify(
     lost: dict[str, list[tuple[int, int]]] = {}
     for each in in_order(state.files.values()):
         yield from _file(files, state, each, checksums or records, records)
-        found.setdefault(each.partition, []).append(each)
+        for name in each.partitions:
+            found.setdefault(name, []).append(each)
         advance(1)
     yield from _overlaps(state)
     for gone in state.lost:
@@ -67,7 +67,7 @@ def _file(files: Files, state: State, each: DataFile, checksums: bool, records: 
     size = files.size(each.path)
     if size is None:
         if each.path in load(files).files:
-            yield f"{address}: does not exist; {each.records} records of {each.partition!r} are missing"
+            yield f"{address}: does not exist; {each.records} records of {_named(each)} are missing"
         return
     if size != each.bytes:
         yield f"{address}: has {size} bytes, its commit says {each.bytes}"
@@ -79,6 +79,11 @@ def _file(files: Files, state: State, each: DataFile, checksums: bool, records: 
         yield f"{address}: cannot be read: {error}"
 
 
+def _named(each: DataFile) -> str:
+    first, *others = sorted(each.partitions)
+    return f"{first!r}" + (f" and {len(others)} more partitions" if others else "")
+
+
 def _inside(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
     address = files.named(each.path)
     with files.open(each.path) as file:
@@ -88,35 +93,31 @@ def _inside(files: Files, state: State, each: DataFile, checksums: bool, records
             digest = digest_of(file)
             if digest != each.digest:
                 yield f"{address}: has the digest {digest}, its commit says {each.digest}: the bytes have changed"
-    expected: dict[str, Any] = {
-        "radiator.partition": each.partition,
-        "radiator.first_offset": str(each.first_offset),
-        "radiator.next_offset": str(each.next_offset),
-        "radiator.source": state.source,
-    }
+    expected: dict[str, Any] = {**spans_in_footer(each.spans), "radiator.source": state.source}
     for name, value in expected.items():
         if said.get(name) != value:
             yield f"{address}: its footer says {name} {said.get(name)!r}, its commit says {value!r}"
     if count != each.records:
         yield f"{address}: has {count} records, its commit says {each.records}"
     if records:
-        yield from rows.check_file(files, each, state.anchors.get(each.partition))
+        yield from rows.check_file(files, each, state.anchors)
 
 
 def _overlaps(state: State) -> Iterator[str]:
-    def place(each: DataFile) -> tuple[str, str]:
-        return each.path.rpartition("/")[0], each.partition
-
-    for (folder, partition), group in groupby(in_order(state.files.values()), key=place):
+    found: dict[tuple[str, str], list[Span]] = {}
+    for each in in_order(state.files.values()):
+        for span in each.spans:
+            found.setdefault((each.path.rpartition("/")[0], span.partition), []).append(span)
+    for (folder, partition), spans in found.items():
         end = 0
-        for each in group:
-            if each.first_offset < end:
-                yield f"{folder}: two files of {partition!r} have the offsets from {each.first_offset} to {end - 1}"
-            end = max(end, each.next_offset)
+        for span in sorted(spans, key=lambda span: span[:3]):
+            if span.first < end:
+                yield f"{folder}: two files of {partition!r} have the offsets from {span.first} to {end - 1}"
+            end = max(end, span.next_offset)
 
 
 def _holes(part: rows.PartitionState) -> Iterator[str]:
-    spans = [*((each.first_offset, each.next_offset) for each in part.files), *part.lost]
+    spans = [*((span.first, span.next_offset) for each in part.files for span in each.spans_of(part.name)), *part.lost]
     expected = part.start
     for first, following in sorted([*spans, (part.end, part.end)]):
         if first > expected:

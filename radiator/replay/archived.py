@@ -93,7 +93,8 @@ class Archived:
         self._around = GapFinder(state, *self._store)
         self._by_partition: dict[str, list[DataFile]] = {}
         for each in state.files.values():
-            self._by_partition.setdefault(each.partition, []).append(each)
+            for name in each.partitions:
+                self._by_partition.setdefault(name, []).append(each)
 
     def _low(self, partition: str) -> int:
         return max(self._selection.offsets_of(partition)[0], self._state.starts.get(partition, 0))
@@ -106,7 +107,7 @@ class Archived:
 
     def _wanted(self, partition: str, first: int, following: int) -> list[DataFile]:
         """Return the files that may have chosen rows of a range of offsets."""
-        chosen = self._selection.offsets(first, following)
+        chosen = self._selection.partition("in", partition).offsets(first, following)
         low, high = chosen.offsets_of(partition)
         return [each for each in self._by_partition.get(partition, ()) if low < high and may_hold(each, chosen)]
 
@@ -123,7 +124,7 @@ class Archived:
         while True:
             files = self._wanted(partition, first, following)
             try:
-                for row in merge([self._stream(each, first, following) for each in files]):
+                for row in merge([self._stream(each, partition, first, following) for each in files]):
                     first, tries = row.offset + 1, 0
                     yield row
                 return
@@ -135,19 +136,20 @@ class Archived:
                         f"{self._files.uri}: a commit names a file that does not exist: {error}; restore it"
                     ) from None
 
-    def _stream(self, file: DataFile, first: int, following: int) -> Stream:
-        return Stream(self._earliest_ns(file), lambda: self._read(file, first, following))
+    def _stream(self, file: DataFile, partition: str, first: int, following: int) -> Stream:
+        return Stream(self._earliest_ns(file), lambda: self._read(file, partition, first, following))
 
-    def _read(self, file: DataFile, first: int, following: int) -> Iterator[Row]:
-        found = self._batches(file, first, following)
-        if file.destinations is None or len(file.destinations) > 1:
-            yield from Shelf(found).rows()
-        else:
+    def _read(self, file: DataFile, partition: str, first: int, following: int) -> Iterator[Row]:
+        found = self._batches(file, partition, first, following)
+        listed = {file.destinations_of(span) for span in file.spans_of(partition)}
+        if len(listed) == 1 and len(listed.pop() or ()) == 1:
             for batch in found:
                 yield from in_rows(batch)
+        else:
+            yield from Shelf(found).rows()
 
-    def _batches(self, file: DataFile, first: int, following: int) -> Iterator[pa.RecordBatch]:
-        """Yield the chosen rows of a file."""
+    def _batches(self, file: DataFile, partition: str, first: int, following: int) -> Iterator[pa.RecordBatch]:
+        """Yield the chosen rows of a partition in a file."""
         if self._open >= FILES_MAX:
             raise StorageError(
                 f"{self._files.uri}: more than {FILES_MAX} files have records of the same time: choose fewer "
@@ -158,12 +160,12 @@ class Archived:
             with self._files.open(file.path) as opened:
                 parquet = reader(opened, buffer_size=BUFFER_BYTES, pre_buffer=False)
                 for number in range(parquet.num_row_groups):
-                    if not overlaps(parquet, number, first, following):
+                    if not overlaps(parquet, number, partition, first, following):
                         continue
                     group = parquet.metadata.row_group(number)
                     rows = max(1, min(ROWS, group.num_rows * ROWS_BYTES // max(group.total_byte_size, 1)))
                     for batch in parquet.iter_batches(rows, [number], columns=COLUMNS, use_threads=False):
-                        if (chosen := self._chosen(batch, first, following)).num_rows:
+                        if (chosen := self._chosen(batch, partition, first, following)).num_rows:
                             yield chosen
         except FileNotFoundError:
             raise
@@ -174,10 +176,11 @@ class Archived:
         finally:
             self._open -= 1
 
-    def _chosen(self, batch: pa.RecordBatch, first: int, following: int) -> pa.RecordBatch:
+    def _chosen(self, batch: pa.RecordBatch, partition: str, first: int, following: int) -> pa.RecordBatch:
         selection = self._selection
         offsets, times, given = (batch.column(name) for name in ("offset", "receive_ns", "destination"))
         tests = [pc.greater_equal(offsets, first), pc.less(offsets, min(following, selection.offset_high))]
+        tests.append(pc.equal(batch.column("partition"), partition))
         if selection.by_time:
             tests.append(pc.greater_equal(times, selection.receive_low_ns))
             tests.append(pc.less(times, selection.receive_high_ns))

@@ -23,6 +23,7 @@ from radiator.archive.gaps import GapFinder
 from radiator.archive.lineage import check
 from radiator.archive.listing import in_order, load_existing
 from radiator.archive.lookup import may_hold
+from radiator.archive.manifest import Span
 from radiator.archive.retention_marks import ahead, marks
 from radiator.archive.typed import struct_columns
 from radiator.archive.versions import AsOf
@@ -114,15 +115,18 @@ def whole(each: DataFile, selection: Selection) -> bool:
         each: The archive file.
         selection: The records to read.
     """
-    low, high = selection.offsets_of(each.partition)
     names = each.destinations
     return (
-        low <= each.first_offset
-        and each.next_offset <= high
+        all(_whole_span(span, selection) for span in each.spans)
         and each.min_receive_ns >= selection.receive_low_ns
         and each.max_receive_ns < selection.receive_high_ns
         and (not selection.destinations or (names is not None and all(map(selection.wants_destination, names))))
     )
+
+
+def _whole_span(span: Span, selection: Selection) -> bool:
+    low, high = selection.offsets_of(span.partition)
+    return low <= span.first and span.next_offset <= high and selection.wants_partition(span.partition)
 
 
 def names_in(files: Iterable[DataFile], selection: Selection) -> list[str] | None:

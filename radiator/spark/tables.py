@@ -245,7 +245,12 @@ def _check_beginning(
 ) -> None:
     """Report deliveries that were removed before the first run of the archiver."""
     state = load(files)
-    starts = {each.partition: 0 for each in state.files.values() if DESTINATION in (each.destinations or ())}
+    starts = {
+        span.partition: 0
+        for each in state.files.values()
+        for span in each.spans
+        if DESTINATION in (each.destinations_of(span) or ())
+    }
     if root is not None:
         place = open_store(root, asked.storage)
         holdings = Holdings(place.fs)
@@ -401,7 +406,7 @@ def _archived(
     if all_of:
         sides.append(_parquet(spark, files, all_of, needed))
     if some_of:
-        more = [BY_NAME[name] for name in ("destination", "receive_ns") if name not in needed.names]
+        more = [BY_NAME[name] for name in ("destination", "receive_ns", "partition") if name not in needed.names]
         df = _parquet(spark, files, some_of, StructType([*needed.fields, *more]))
         for condition in _conditions(some_of, selection):
             df = df.where(condition)
@@ -432,6 +437,7 @@ def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile], need
 
 
 def _conditions(wanted: Sequence[DataFile], selection: Selection) -> Iterable[Column]:
+    yield from _partitions(wanted, selection)
     if selection.receive_low_ns > LOW:
         yield F.col("receive_ns") >= selection.receive_low_ns
     if selection.receive_high_ns < HIGH:
@@ -444,6 +450,14 @@ def _conditions(wanted: Sequence[DataFile], selection: Selection) -> Iterable[Co
             for condition in selection.destinations:
                 patterns = [each for text in condition.values for each in parse_list(text)]
                 yield reduce(or_, map(_matches, patterns))
+
+
+def _partitions(wanted: Sequence[DataFile], selection: Selection) -> Iterable[Column]:
+    """Yield the conditions on the partition, if a file has records of others too."""
+    names = set[str]().union(*(each.partitions for each in wanted))
+    chosen = set(filter(selection.wants_partition, names))
+    if chosen != names:
+        yield F.col("partition").isin(sorted(chosen))
 
 
 def _matches(pattern: Pattern) -> Column:

@@ -37,7 +37,7 @@ Rows = dict[tuple[str, int], Row]
 def old_path(date: str, destination: str | None, partition: str, first: int, following: int, token: str) -> str:
     """The path that earlier versions gave a file; ``destination`` None: it has several."""
     folder = MANY if destination is None else encode(destination)
-    name = data_path(date, partition, first, following, token).rpartition("/")[2]
+    name = data_path(date, [(partition, first, following)], token).rpartition("/")[2]
     return f"{DATE_PREFIX}{date}/{folder}/{name}"
 
 
@@ -67,8 +67,11 @@ def archive_rows(archive: object) -> Rows:
         for row in table.to_pylist():
             key = row["partition"], row["offset"]
             assert key not in found, f"{key} is in {each.path} and in another file"
-            assert each.partition == row["partition"]
-            assert each.first_offset <= row["offset"] < each.next_offset
+            (span,) = (
+                span for span in each.spans_of(row["partition"]) if span.first <= row["offset"] < span.next_offset
+            )
+            names = each.destinations_of(span)
+            assert names is None or row["destination"] in names
             assert each.date == f"{row['receive_time']:%Y-%m-%d}"
             assert each.min_receive_ns <= row["receive_ns"] <= each.max_receive_ns
             assert each.destinations is None or row["destination"] in each.destinations

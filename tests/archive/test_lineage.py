@@ -239,7 +239,7 @@ def test_checkpoints_have_the_anchors(tmp_path: Path) -> None:
     for number in range(CHECKPOINT_COMMITS + 1):
         name, end = f"p{number % 7}", 10 + number
         anchors = {name: Anchor(end - 1, number, f"{number:032x}")}
-        added = replace(data_file(end - 1, end), partition=name)
+        added = data_file(end - 1, end, partition=name)
         state = load(files)
         assert isinstance(commit(files, state, source="s", add=[added], ends={name: end}, anchors=anchors), State)
     before = load(files)
@@ -264,7 +264,7 @@ def without_anchors(root: Path) -> None:
         for each in made:
             if "add" in each:
                 facts = json.loads(each["add"]["tags"]["radiator"])
-                facts.pop("anchor", None)
+                facts.pop("anchors", None)
                 each["add"]["tags"]["radiator"] = json.dumps(facts)
         path.write_bytes(encode({"engineInfo": "radiator"}, made[1:]))
 

@@ -14,7 +14,17 @@ from radiator.archive.actions import decode
 from radiator.archive.actions import encode as encode_commit
 from radiator.archive.files import Entry, LocalFiles
 from radiator.archive.lookup import may_hold
-from radiator.archive.manifest import CHECKPOINT_COMMITS, Conflict, DataFile, Lost, State, check_source, commit, load
+from radiator.archive.manifest import (
+    CHECKPOINT_COMMITS,
+    Conflict,
+    DataFile,
+    Lost,
+    Span,
+    State,
+    check_source,
+    commit,
+    load,
+)
 from radiator.archive.paths import checkpoint_path, commit_path, data_path, encode
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
@@ -24,11 +34,14 @@ from tests.archive.stores import old_path
 DAY_NS = 86_400 * 10**9
 
 
-def data_file(first: int, following: int, destination: str | None = "/topic/a", day: int = 0) -> DataFile:
+def data_file(
+    first: int, following: int, destination: str | None = "/topic/a", day: int = 0, partition: str = "p"
+) -> DataFile:
     date = f"1970-01-{day + 1:02d}"
     return DataFile(
-        old_path(date, destination, "p", first, following, "0123abcd"), "p", first, following, date,
-        None if destination is None else (destination,), following - first, 100, 50, day * DAY_NS, day * DAY_NS + 1000,
+        old_path(date, destination, partition, first, following, "0123abcd"),
+        (Span(partition, first, following, following - first),), date, None if destination is None else (destination,),
+        following - first, 100, 50, day * DAY_NS, day * DAY_NS + 1000,
     )  # fmt: skip
 
 
@@ -179,6 +192,6 @@ def test_names_of_files_lead_to_one_component_that_no_tool_changes() -> None:
     cut = {encode(name, 180) for name in long}
     assert len(cut) == 2
     assert all(len(name) == 180 for name in cut)
-    path = data_path("2013-01-31", "ä" * 40, 10**18, 10**19 - 1, "0123abcd")
+    path = data_path("2013-01-31", [("ä" * 40, 10**18, 10**19 - 1)], "0123abcd")
     assert max(map(len, path.split("/"))) <= 255
     assert len(encode_name("ä" * 40)) == 240

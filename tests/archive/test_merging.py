@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import sorting
-from radiator.archive.manifest import DataFile, State
+from radiator.archive.manifest import DataFile, Span, State
 from radiator.archive.merging import groups_to_merge, merge_files
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, DataWriter
@@ -56,13 +56,15 @@ def sorted_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> 
             }
             for place in range(NAMES * rows_of_name)
         ]
-        path = data_path("2023-11-14", "p", first, first + len(rows), f"{number:08x}")
+        path = data_path("2023-11-14", [("p", first, first + len(rows))], f"{number:08x}")
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         writer = DataWriter(str(root / path))
         for start in range(0, len(rows), 8000):
             writer.write_group([pa.RecordBatch.from_pylist(rows[start : start + 8000], SCHEMA)])
         names = [f"/topic/{place:04d}" for place in range(NAMES)]
-        made.append(writer.close(path, "p", first, first + len(rows), "2023-11-14", names, "source"))
+        made.append(
+            writer.close(path, (Span("p", first, first + len(rows), len(rows)),), "2023-11-14", names, "source")
+        )
     return made
 
 
@@ -94,11 +96,11 @@ def test_files_of_earlier_versions_merge_with_new_ones_to_one_file(tmp_path: Pat
         rows.sort(key=lambda row: (row["destination"], row["offset"]))
         ends = (0, 6) if number < 2 else (offsets[0], offsets[-1] + 1)
         old = old_path("2023-11-14", names[0] if len(names) == 1 else None, "p", *ends, "0123abcd")
-        path = old if number < 3 else data_path("2023-11-14", "p", *ends, "0123abcd")
+        path = old if number < 3 else data_path("2023-11-14", [("p", *ends)], "0123abcd")
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         writer = DataWriter(str(tmp_path / path))
         writer.write_group([pa.RecordBatch.from_pylist(rows, SCHEMA)])
-        made.append(writer.close(path, "p", *ends, "2023-11-14", names, "source"))
+        made.append(writer.close(path, (Span("p", *ends, len(rows)),), "2023-11-14", names, "source"))
     (run,) = groups_to_merge(State(files={each.path: each for each in made}), force=True)
     assert {each.path for each in run} == {each.path for each in made}
     merged = merge_files(open_files(tmp_path), run, Settings(str(tmp_path)), "89abcdef", "source")

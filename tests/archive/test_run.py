@@ -16,7 +16,7 @@ from pyarrow.fs import LocalFileSystem
 
 from radiator.archive.files import Files
 from radiator.archive.lock import Busy, locked
-from radiator.archive.manifest import DataFile, Lost, State, load
+from radiator.archive.manifest import DataFile, Lost, Span, State, load
 from radiator.archive.merging import Sizes, groups_to_merge
 from radiator.archive.opening import open_files
 from radiator.archive.paths import data_path
@@ -74,7 +74,7 @@ def test_files_have_one_day_in_the_order_of_destinations_and_say_so(tmp_path: Pa
         assert keys_of(table) == sorted(keys_of(table))
         assert table.column("destination").unique().to_pylist() == list(each.destinations or ())
         assert metadata.row_group(0).column(8).compression == "ZSTD"
-        assert [column.column_index for column in metadata.row_group(0).sorting_columns] == [0, 2]
+        assert [column.column_index for column in metadata.row_group(0).sorting_columns] == [1, 0, 2]
         assert metadata.row_group(0).column(0).statistics.min == (each.destinations or ("",))[0]
         assert metadata.row_group(0).column(2).statistics.max is not None
         assert metadata.metadata[b"radiator.source"].decode() == state.source
@@ -116,7 +116,9 @@ def test_a_file_whose_rows_are_written_ends_where_another_destination_begins(tmp
     writer.close()
     go(tmp_path, Options(merge=False, settings=Settings("", run_bytes=5000)))
     found = sorted(
-        (each.first_offset, each.next_offset, each.destinations) for each in archive_of(tmp_path).files.values()
+        (span.first, span.next_offset, each.destinations)
+        for each in archive_of(tmp_path).files.values()
+        for span in each.spans
     )
     assert found[0] == (0, found[1][0], ("/topic/b",))
     assert all(a[1] == b[0] for a, b in pairwise(found))
@@ -154,8 +156,8 @@ def test_sorted_files_merge_to_one_that_is_sorted(tmp_path: Path) -> None:
 
 def named(first: int, day: int, size: int = 10, partition: str = "p") -> DataFile:
     date = f"2013-01-{day:02d}"
-    path = data_path(date, partition, first, first + 1, "0123abcd")
-    return DataFile(path, partition, first, first + 1, date, ("/topic/a",), 1, size, 1, 0, 0)
+    path = data_path(date, [(partition, first, first + 1)], "0123abcd")
+    return DataFile(path, (Span(partition, first, first + 1, 1),), date, ("/topic/a",), 1, size, 1, 0, 0)
 
 
 def test_files_of_a_day_that_is_over_merge_and_of_one_that_is_not_if_there_are_many() -> None:
@@ -163,19 +165,21 @@ def test_files_of_a_day_that_is_over_merge_and_of_one_that_is_not_if_there_are_m
 
     def merging(*files: DataFile, force: bool = False) -> list[list[int]]:
         state = State(files={each.path: each for each in files})
-        return [[each.first_offset for each in run] for run in groups_to_merge(state, sizes, force)]
+        return [[each.spans[0].first for each in run] for run in groups_to_merge(state, sizes, force)]
 
     assert merging(named(0, 1), named(1, 1)) == []
     assert merging(named(0, 1), named(1, 1), force=True) == [[0, 1]]
     assert merging(named(0, 1), named(1, 1), named(2, 1)) == [[0, 1, 2]]
     assert merging(named(0, 1), named(1, 1), named(2, 2)) == [[0, 1]]
-    assert merging(named(0, 1), named(1, 1), named(2, 2, partition="q")) == []
-    assert merging(named(0, 1), named(1, 1, 100), named(2, 1), named(9, 2)) == []  # not side by side
+    assert merging(named(0, 1), named(1, 1), named(2, 2, partition="q")) == [[0, 1]]
+    assert merging(named(0, 1), named(1, 1, 100), named(2, 1), named(9, 2)) == [[0, 2]]
+    assert merging(named(0, 1, 60), named(1, 1, 100), named(2, 1, 60), named(9, 2)) == []  # not side by side
     assert merging(*(named(each, 1, 99) for each in range(5)), named(9, 2)) == [[0, 1], [2, 3]]
     assert merging(*(named(each, 1, 1) for each in range(200)), named(999, 2)) == [
         list(range(128)),
         list(range(128, 200)),
     ]
+    assert merging(*(named(each, 1, 1, f"{each:03}") for each in range(90)), named(999, 2)) == [list(range(90))]
 
 
 def test_compressed_and_sparse_segments_are_archived_as_they_are(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_offsets_without_a_record_are_counted_and_no_fault(files: LocalFiles) ->
 def test_a_last_record_that_is_gone_is_reported_by_the_anchor(files: LocalFiles) -> None:
     """By ranges nothing is missing, and the commit of the file agrees with it."""
     state = load(files)
-    last = max(state.files.values(), key=lambda each: each.next_offset)
+    last = max(state.files.values(), key=lambda each: each.spans[-1].next_offset)
     end = state.anchors["flights"].offset
     made = rewritten(files, last, lambda table: table.filter(pa.compute.not_equal(table.column("offset"), end)))
     table = pq.ParquetFile(files.address(last.path)).read()
@@ -181,7 +181,7 @@ def test_a_last_record_that_is_gone_is_reported_by_the_anchor(files: LocalFiles)
 
 def test_records_of_an_unreadable_file_are_not_reported_as_removed_on_purpose(files: LocalFiles) -> None:
     state = load(files)
-    last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.next_offset))
+    last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.spans[-1].next_offset))
     Path(files.address(last.path)).unlink()
     absent: dict[str, int] = {}
     (fault,) = verify(files, state, records=True, on_missing=absent.__setitem__)
@@ -219,8 +219,8 @@ def test_a_file_that_is_merged_while_it_is_read_is_no_fault_where_an_open_file_k
     chosen = next(iter(groups_to_merge(state, force=True)))[0]
     monkeypatch.setattr(verifying, "footer_of", footer_of)
     assert list(
-        verify(files, replace(state, files={chosen.path: chosen}, starts={"flights": chosen.first_offset}, ends={}))
-    ) == [f"partition 'flights': files reach to {chosen.next_offset}, the commits to 0"]
+        verify(files, replace(state, files={chosen.path: chosen}, starts={"flights": chosen.spans[0].first}, ends={}))
+    ) == [f"partition 'flights': files reach to {chosen.spans[-1].next_offset}, the commits to 0"]
     assert merged != [0]
 
 

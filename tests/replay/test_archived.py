@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import DataFile, Lost, commit, load, open_files
+from radiator.archive.manifest import Span
 from radiator.archive.planning import source_of
 from radiator.cli.main import run
 from radiator.columns import schema
@@ -76,9 +77,7 @@ def write_archive(
         add.append(
             DataFile(
                 path,
-                partition,
-                min(offsets),
-                max(offsets) + 1,
+                (Span(partition, min(offsets), max(offsets) + 1, len(found)),),
                 "2023-11-14",
                 tuple(sorted({row.destination for row in found})),
                 len(found),

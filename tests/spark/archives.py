@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from radiator.archive import DataFile, Lost, commit, load, open_files
+from radiator.archive.manifest import Span
 from radiator.archive.planning import source_of
 from radiator.columns.decode import Counters
 from radiator.columns.options import ReadOptions
@@ -61,11 +62,13 @@ def compact(root: Path | str, partition: str, destination: str) -> None:
     """All files of a day and destination become one; the old ones go at once."""
     files = open_files(root)
     state = load(files)
-    old = [each for each in state.files.values() if each.partition == partition and each.destinations == (destination,)]
+    old = [
+        each for each in state.files.values() if each.partitions == {partition} and each.destinations == (destination,)
+    ]
     for day in sorted({each.date for each in old}):
         those = [each for each in old if each.date == day]
         rows = pa.concat_tables([pq.read_table(files.open(each.path)) for each in those]).sort_by("offset")
-        first, following = min(each.first_offset for each in those), max(each.next_offset for each in those)
+        first, following = min(each.spans[0].first for each in those), max(each.spans[-1].next_offset for each in those)
         new = _publish(root, rows.cast(arrow_schema()), day, destination, partition, first, following)
         state = load(files)
         commit(files, state, source=state.source or "", add=[new], remove=[each.path for each in those])
@@ -85,4 +88,5 @@ def _publish(
     times = rows.column("receive_ns").to_pylist()
     bodies = sum(rows.column("size").to_pylist())
     listed = None if name is None else (name,)
-    return DataFile(path, partition, first, following, day, listed, len(rows), size, bodies, min(times), max(times))
+    spans = (Span(partition, first, following, len(rows)),)
+    return DataFile(path, spans, day, listed, len(rows), size, bodies, min(times), max(times))
