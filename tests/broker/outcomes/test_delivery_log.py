@@ -314,6 +314,25 @@ def test_deliveries_of_the_log_itself_are_not_on_record() -> None:
     assert outcomes(world) == [("0", "acked")]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_row_is_settled_before_its_message_was_received_although_the_clock_goes_back(restart: bool) -> None:
+    world = World(CONFIG)
+    worker = consumer(world, "/queue/a", "0", "1")
+    message, other = worker.messages()
+    received = other.headers["receive-time"]
+    world.step(-60)
+    worker.ack(message)
+    world.settle()
+    if restart:
+        world.restart()
+        worker = consumer(world, "/queue/a")
+        (other,) = worker.messages()
+    worker.ack(other)
+    world.settle()
+    assert len(outcomes(world)) >= 2
+    assert [row["settled-at"] for row in rows(world)] == [received] * len(rows(world))
+
+
 @pytest.mark.parametrize("partition", ["{name}", pytest.param("all", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_subscription_gets_rows_only_if_it_names_radiators_own_topics(partition: str, durable: bool) -> None:
