@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from radiator.broker.clients.session import Reader
 from radiator.errors import ProtocolError
 from radiator.routing.index import PatternIndex
+from radiator.routing.pattern import DELIVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -73,6 +74,8 @@ class DestinationCreation:
         """Add a new destination to the subscriptions that match it, and watch it if it may expire."""
         self._core.idle.created(destination)
         found = self._watchers.find(destination.name)
+        if destination.name == DELIVERIES:
+            found = [each for each in found if each.asked.matches(DELIVERIES)]
         for patterns, late in self._collecting:
             if patterns.matches(destination.name):
                 late.append(destination)

@@ -31,7 +31,7 @@ PRINT_INTERVAL_SECONDS = 10.0
 @click.option(
     "--destinations",
     metavar="PATTERN,...",
-    default="#",
+    default="#,/topic/radiator.>",
     show_default=True,
     help="Destinations to copy, as in SUBSCRIBE.",
 )

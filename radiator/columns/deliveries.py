@@ -280,6 +280,33 @@ class _Runs:
         return self._starts, self._stops
 
 
+@dataclass(frozen=True)
+class _Oldest:
+    """The first message that a log has: rows about it and later ones that are older belong to a log before it.
+
+    A queue that is removed as unused and created again begins at offset 0. A row is not settled before its message was
+    received, and receive times do not decrease in a log, so every row of this log is at least as late as this.
+    """
+
+    offset: int = 1 << 63
+    receive_us: int = 0
+
+    def counts(self, offsets: Ints, settled_us: Ints) -> Mask:
+        """Return True for each row that is not older than the log."""
+        mask: Mask = (offsets < self.offset) | (settled_us >= self.receive_us)
+        return mask
+
+
+def _oldest(options: ReadOptions, partition: str) -> _Oldest:
+    selection = Selection().partition("in", partition)
+    of_log = ReadOptions(options.path, selection, False, storage=options.storage, rows_per_batch=1)
+    for ranges in plan(of_log):
+        for batch in read(ranges, of_log, records.arrow_schema(["offset", "receive_ns"]), Counters()):
+            if batch.num_rows:
+                return _Oldest(batch.column("offset")[0].as_py(), batch.column("receive_ns")[0].as_py() // 1000)
+    return _Oldest()
+
+
 def settled(
     options: ReadOptions,
     cursor: str,
@@ -313,6 +340,7 @@ def settled(
     other = None if instead is None else instead(of_log, raw)
     runs: dict[str, _Runs] = {}
     heard: set[str] = set()
+    oldest: dict[str, _Oldest] = {}
     for ranges in plan(resolved(of_log)):
         for batch in read(ranges, of_log, raw, Counters(), other):
             rows = as_deliveries(batch, schema)
@@ -323,8 +351,14 @@ def settled(
             rows = rows.filter(mask).drop_null()
             coded = rows.column("partition").dictionary_encode()
             numbers, codes = rows.column("offset").to_numpy(), coded.indices.to_numpy()
+            times = rows.column("settled_at").cast(pa.int64()).to_numpy()
             for code, name in enumerate(coded.dictionary.to_pylist()):
-                runs.setdefault(name, _Runs()).add(numbers[codes == code])
+                if name not in oldest:
+                    oldest[name] = _oldest(options, name)
+                own = codes == code
+                own &= oldest[name].counts(numbers, times)
+                if own.any():
+                    runs.setdefault(name, _Runs()).add(numbers[own])
     if cursor not in heard:
         hint = did_you_mean(cursor, heard)
         warn(

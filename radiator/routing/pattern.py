@@ -10,7 +10,8 @@ any other. A wildcard is a whole segment: elsewhere ``*``, ``>`` and ``#`` are c
 ``/topic/a*b`` is a name. (In a file it is a slip more often than a name, so there ``rules`` refuses it.)
 
 A pattern without a wildcard is a name and matches itself only, byte for byte: ``/topic/a.b`` and ``/topic/a/b`` are
-two destinations. A comma list is several patterns; a name matches it once, whichever of them it matches.
+two destinations. A comma list is several patterns; a name matches it once, whichever of them it matches. In the list of
+a subscription a wildcard does not match the log of deliveries, unless ``/topic/radiator.`` is in front of it.
 
 Matching looks back to the last ``#`` only, so it takes at most (segments of pattern) x (segments of name) steps
 whatever a peer sends. Each wildcard captures what it stood for, as written in the name; where several ways exist,
@@ -29,6 +30,7 @@ ONE: Final = "*"
 ONE_OR_MORE: Final = ">"
 ANY: Final = "#"
 WILDCARDS: Final = frozenset((ONE, ONE_OR_MORE, ANY))
+DELIVERIES: Final = "/topic/radiator.deliveries"  # the broker writes it, for rules with ``record: deliveries``
 
 
 def segments(name: str) -> list[str]:
@@ -202,6 +204,31 @@ class PatternSet:
             if captures is not None:
                 return captures
         return None
+
+
+class SubscribedPatterns(PatternSet):
+    """The comma list of a subscription: a wildcard in place of ``radiator`` does not match ``DELIVERIES``.
+
+    Otherwise a subscription to everything would get the rows about its own deliveries.
+    """
+
+    __slots__ = ("_has_deliveries",)
+
+    def __init__(self, text: str, patterns: tuple[Pattern, ...]) -> None:
+        super().__init__(text, patterns)
+        top = segments(DELIVERIES)[:-1]
+        self._has_deliveries = any(
+            pattern.matches(DELIVERIES) and segments(pattern.text)[: len(top)] == top for pattern in patterns
+        )
+
+    def matches(self, name: str) -> bool:
+        """Return whether any pattern matches a name."""
+        return self._has_deliveries if name == DELIVERIES else super().matches(name)
+
+
+def parse_subscribed(text: str) -> SubscribedPatterns:
+    """Parse the comma list of a subscription. Raises ProtocolError ``bad-pattern``."""
+    return SubscribedPatterns(text, parse_list(text).patterns)
 
 
 def parse_list(text: str) -> PatternSet:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from radiator import limits
 from radiator.errors import ProtocolError
-from radiator.routing.pattern import Pattern, PatternSet
+from radiator.routing.pattern import DELIVERIES, Pattern, PatternSet
 
 DECISIONS_MAX: Final = 1_000  # remembered, of one expression: shared logs ask for the same names again and again
 _MEMORY_BYTES: Final = 256 * limits.KIB  # of one compiled expression, its automaton included
@@ -48,7 +48,10 @@ class Regex(Pattern):
 
 
 class RegexSet(PatternSet):
-    """One expression in place of a comma list."""
+    """One expression in place of the comma list of a subscription.
+
+    It matches ``DELIVERIES`` only if it begins with ``/topic/radiator``.
+    """
 
     __slots__ = ()
 
@@ -57,6 +60,8 @@ class RegexSet(PatternSet):
 
     def matches(self, name: str) -> bool:
         """Return whether the expression matches a name."""
+        if name == DELIVERIES and not self.text.startswith("/topic/radiator"):
+            return False
         return self.patterns[0].matches(name)
 
 

@@ -26,6 +26,7 @@ from radiator.config.settings import OF_LOG, RULE_ONLY, SETTINGS, Kind
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing import cron, dead_letter, regex
 from radiator.routing.pattern import (
+    DELIVERIES,
     WILDCARDS,
     Pattern,
     PatternSet,
@@ -41,7 +42,6 @@ from radiator.routing.template import expand, fault
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
-DELIVERIES: Final = "/topic/radiator.deliveries"  # the broker writes it, for rules with ``record: deliveries``
 DELIVERIES_PARTITION: Final = "deliveries"  # unless a rule names another
 DEFAULTS_LABEL: Final = "(defaults)"
 TEMPORARY_LABEL: Final = "(temporary)"

@@ -8,7 +8,8 @@ from typing import Any
 
 from radiator.broker.logs import cursor_names
 from radiator.broker.queues.recorder import FINAL
-from radiator.routing.rules import DELIVERIES, DELIVERIES_PARTITION
+from radiator.routing.pattern import DELIVERIES
+from radiator.routing.rules import DELIVERIES_PARTITION
 from radiator.stomp.headers import split_block
 from radiator.storage.batch import RecordBatch
 from radiator.storage.partition import Partition

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from radiator.columns.deliveries import COLUMNS, arrow_schema, read_deliveries
+from radiator.columns.deliveries import COLUMNS, arrow_schema, read_deliveries, settled
 from radiator.columns.delivery_records import DESTINATION
 from radiator.columns.scan import LostRecords
 from radiator.errors import ConfigError
@@ -75,6 +75,17 @@ def test_as_of_cursor_reads_what_was_acknowledged_at_that_moment(spark: Any, tmp
     assert sorted(each.body for each in df.collect()) == sorted(b"body %d" % offset for offset in order[:40])
     whole = read(spark, made.root, columns=["partition", "offset"], as_of_cursor="billing")
     assert {tuple(each) for each in whole.collect()} == {("a", offset) for offset in order} | {("x", 4)}
+
+
+def test_rows_of_a_queue_that_was_removed_and_created_again_select_no_later_message(tmp_path: Path) -> None:
+    made = Writer(tmp_path / "data")
+    made.write("a", numbered("/topic/a", 100, first=50))  # received from 50 ms on, with offsets from 0
+    before = [acked("a", offset, at=offset * MS) for offset in range(50)]
+    made.write(PARTITION, records([*before, *(acked("a", offset, at=(200 + offset) * MS) for offset in range(3, 9))]))
+    made.close()
+    found = settled(parse({"path": made.root}), "billing").runs["a"]
+    assert [each.tolist() for each in found] == [[3], [9]]
+    assert not settled(parse({"path": made.root}), "billing", START_NS + 199 * MS).runs
 
 
 @pytest.mark.thorough

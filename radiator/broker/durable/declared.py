@@ -23,7 +23,7 @@ from radiator.clock import WallNs
 from radiator.config.compare import Change
 from radiator.config.subscriptions import DeclaredSubscription
 from radiator.errors import ConfigError, ProtocolError
-from radiator.routing.pattern import PatternSet, parse_list
+from radiator.routing.pattern import PatternSet, parse_subscribed
 from radiator.routing.rules import kind_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def parse(entry: DeclaredSubscription, now_ns: WallNs) -> Declared:
         ProtocolError: The destination, the selector or the position is malformed.
     """
     prefix = cursor_names.SUBSCRIPTION if entry.group is None else cursor_names.GROUP
-    name, patterns = entry.name or entry.group or "", parse_list(entry.destination)
+    name, patterns = entry.name or entry.group or "", parse_subscribed(entry.destination)
     if len(name.encode()) > limits.SUBSCRIPTION_NAME_BYTES_MAX:
         most = limits.SUBSCRIPTION_NAME_BYTES_MAX
         raise ProtocolError("bad-header", f"expected a name of at most {most} bytes, got {name[:100]!r}")

@@ -33,7 +33,7 @@ from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.memory import SUBSCRIPTIONS
 from radiator.routing.index import PatternIndex
-from radiator.routing.pattern import PatternSet, parse_list
+from radiator.routing.pattern import PatternSet, parse_subscribed
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Steps
@@ -104,7 +104,7 @@ class DurableSubscriptions:
                 assert prefix is not None
                 asked = SubscriptionName(prefix, key.removeprefix(prefix))
                 durable = self._new(
-                    asked, str(entry["user"]), parse_list(entry["destination"]), WallNs(entry["made_ns"])
+                    asked, str(entry["user"]), parse_subscribed(entry["destination"]), WallNs(entry["made_ns"])
                 )
                 durable.note_use(WallNs(entry["used_ns"]))
                 durable.queue.select_by(Selection(entry["selector"]) if "selector" in entry else None)

@@ -26,7 +26,7 @@ from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection
 from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
-from radiator.routing.pattern import PatternSet, parse_list
+from radiator.routing.pattern import PatternSet, parse_subscribed
 from radiator.routing.regex import RegexSet
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.layout import parse_message_id
@@ -340,7 +340,7 @@ def _patterns(destination: str, match: str | None, own_name: Callable[[str], str
         return RegexSet(destination)
     if any(prefix in destination for prefix in TEMPORARY):
         destination = ",".join([own_name(each.strip(" ")) for each in destination.split(",")])
-    patterns = parse_list(destination)
+    patterns = parse_subscribed(destination)
     for name in patterns.names:
         if name.startswith("/radiator/"):
             raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")

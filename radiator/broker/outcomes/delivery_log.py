@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError, StorageError
-from radiator.routing.rules import DELIVERIES
+from radiator.routing.pattern import DELIVERIES
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, Run
 
 if TYPE_CHECKING:

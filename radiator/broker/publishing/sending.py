@@ -15,7 +15,8 @@ from radiator.broker.headers.send import DELAYS, IDENTITY, SendHeaders, identity
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import Conflict, ProtocolError, StorageError
-from radiator.routing.rules import DELIVERIES, TEMPORARY
+from radiator.routing.pattern import DELIVERIES
+from radiator.routing.rules import TEMPORARY
 from radiator.speed import accelerated
 from radiator.stomp.frames import Head
 from radiator.stomp.headers import escape, join

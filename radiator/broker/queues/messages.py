@@ -455,6 +455,11 @@ class QueueMessages(ABC):
         if self.storing is NONE:
             self.storing = set()
 
+    @property
+    @abstractmethod
+    def newest_ns(self) -> WallNs:
+        """The receive time of the newest message of the log."""
+
     @abstractmethod
     def destination_of(self, offset: int) -> str:
         """Return the destination of a message; empty if it is not known."""

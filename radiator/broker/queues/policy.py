@@ -13,6 +13,7 @@ from zlib import crc32
 
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config import Settings
+from radiator.routing.pattern import DELIVERIES
 from radiator.routing.rules import DEFAULTS_LABEL, label_of
 
 if TYPE_CHECKING:
@@ -36,17 +37,20 @@ class QueuePolicy(NamedTuple):
         dead_letter: The name of the dead-letter queue, or None.
         line: The line of the rule in the configuration.
         rule: The label of the rule in metrics.
+        has_rows: True if the rows of ``record: deliveries`` are among its messages. Their deliveries have no rows.
     """
 
     settings: Settings = Settings()
     dead_letter: str | None = None
     line: int = 0
     rule: str = DEFAULTS_LABEL
+    has_rows: bool = False
 
     @classmethod
     def of(cls, policy: Policy) -> QueuePolicy:
         """Return the policy of a destination's queue."""
-        return cls(policy.settings, policy.dead_letter_name, policy.rule.line, label_of(policy))
+        has_rows = policy.destination == DELIVERIES
+        return cls(policy.settings, policy.dead_letter_name, policy.rule.line, label_of(policy), has_rows)
 
     @property
     def buries_expired(self) -> bool:
@@ -78,13 +82,15 @@ def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
     """Return the policy for topics that share a log and are read with one cursor.
 
     A setting that deletes or takes back messages applies only if all topics have it, with the longest time. A dead
-    letter is stored if one of the topics stores it.
+    letter is stored if one of the topics stores it. Deliveries are on record if one topic has the key, and never if the
+    rows are among the messages: each row would be delivered, and have a row.
     """
     known = list({(id(each.settings), each.dead_letter): each for each in policies}.values())
     first = known[0]
     if len(known) == 1:
         return first
     found = [each.settings for each in known]
+    has_rows = any(each.has_rows for each in known)
 
     def longest(values: list[int | None]) -> int | None:
         given = [each for each in values if each is not None]
@@ -95,14 +101,14 @@ def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
         "ack_timeout_ns": longest([each.ack_timeout_ns for each in found]),
         "redeliver_max": longest([each.redeliver_max for each in found]),
         "dead_letter_expired": any(each.dead_letter_expired for each in found),
-        "record_deliveries": any(each.record_deliveries for each in found),
+        "record_deliveries": any(each.record_deliveries for each in found) and not has_rows,
         "on_unacked": found[0].on_unacked if len({each.on_unacked for each in found}) == 1 else "requeue",
     }
     settings = found[0]
     if any(getattr(settings, name) != value for name, value in changes.items()):  # an unchanged object is shared
         settings = replace(settings, **changes)
     dead_letter = next((each.dead_letter for each in known if each.dead_letter is not None), None)
-    return QueuePolicy(settings, dead_letter, first.line, first.rule)
+    return QueuePolicy(settings, dead_letter, first.line, first.rule, has_rows)
 
 
 @lru_cache(maxsize=1_000)

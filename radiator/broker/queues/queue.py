@@ -216,6 +216,12 @@ class QueueSource(QueueMessages):
             record.adopt(consumer, [each[1] for each in consumer.in_flight.values() if each[0] is self])
         self.use_record(record)
 
+    @property
+    def newest_ns(self) -> WallNs:
+        """The receive time of the newest message of the log."""
+        newest_ns: WallNs = self.feed.partition.last_receive_ns
+        return newest_ns
+
     def destination_of(self, offset: int) -> str:
         """Return the destination of a message; empty if it is not in memory, and several share the log."""
         names: dict[str, None] = self.feed.partition.destinations

@@ -58,6 +58,10 @@ class Settling(Protocol):
 
     storing: set[int]
 
+    @property
+    def newest_ns(self) -> WallNs:
+        """The receive time of the newest message of the log."""
+
     def deliveries(self, offset: int) -> int:
         """Return how often a message was delivered."""
 
@@ -93,7 +97,17 @@ class Recorder:
         held: The queues with consumers that deliver nothing because of that.
     """
 
-    __slots__ = ("_all_bytes", "_size_bytes", "_untimed", "blocks", "full", "held", "settled", "under_way", "waiters")
+    __slots__ = (
+        "_all_bytes",
+        "_size_bytes",
+        "_untimed_after",
+        "blocks",
+        "full",
+        "held",
+        "settled",
+        "under_way",
+        "waiters",
+    )
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
@@ -102,7 +116,7 @@ class Recorder:
         self.under_way = 0
         self.full = False
         self.held: dict[Any, None] = {}
-        self._untimed = False
+        self._untimed_after: int | None = None  # not None: rows lack the time, which is not before this
         self._size_bytes = 0  # of ``blocks``
         self._all_bytes = 0  # the same with the rows that are under way
 
@@ -120,9 +134,9 @@ class Recorder:
         """Remove and return all rows. ``stored`` or ``put_back`` follows."""
         rows = Rows(self.blocks, self.settled, self.waiters, self._size_bytes)
         self.blocks, self.settled, self.waiters, self._size_bytes = [], {}, [], 0
-        if self._untimed:
-            self._untimed = False
-            time = b"\nsettled-at:%d\n" % now_ns
+        if self._untimed_after is not None:
+            time = b"\nsettled-at:%d\n" % max(now_ns, self._untimed_after)
+            self._untimed_after = None
             rows.blocks[:] = [block.replace(_UNTIMED, time, 1) for block in rows.blocks]
         self.under_way += 1
         return rows
@@ -152,10 +166,16 @@ class Recorder:
         self.settled = rows.settled
         self.waiters = rows.waiters + self.waiters
 
-    def add(self, blocks: list[bytes], untimed: bool) -> None:
-        """Add rows. If ``untimed``, the time is not known yet: they get it when they are taken."""
+    def add(self, blocks: list[bytes], untimed_after: int | None) -> None:
+        """Add rows.
+
+        Args:
+            blocks: The header block of each row.
+            untimed_after: Not None if the time is not known yet: they get it when they are taken, and not before this.
+        """
         self.blocks += blocks
-        self._untimed |= untimed
+        if untimed_after is not None:
+            self._untimed_after = max(untimed_after, self._untimed_after or 0)
         size_bytes = sum(map(len, blocks)) + RECORD_OVERHEAD_BYTES * len(blocks)
         self._size_bytes += size_bytes
         self._all_bytes += size_bytes
@@ -264,12 +284,16 @@ class SourceRecord:
 
     def ended(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> None:
         """Add the rows of deliveries that have ended. The arguments are those of ``settled``."""
-        self._recorder.add(self.rows(offsets, outcome, transaction), self._timing.now is BEFORE)
+        untimed_after = self._source.newest_ns if self._timing.now is BEFORE else None
+        self._recorder.add(self.rows(offsets, outcome, transaction), untimed_after)
         self.forget(offsets)
 
     def rows(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> list[bytes]:
         """Return the rows of deliveries that end, without adding them. The arguments are those of ``settled``."""
-        end = f"\nsettled-at:{self._timing.now.wall}\noutcome:{outcome.decode()}"
+        now = self._timing.now
+        # Never before the message was received, also if the clock has gone back: ``as_of_cursor`` relies on it.
+        settled_ns = now.wall if now is BEFORE else max(now.wall, self._source.newest_ns)
+        end = f"\nsettled-at:{settled_ns}\noutcome:{outcome.decode()}"
         if transaction:
             end += f"\ntransaction:{escape(transaction, '1.2')}"
         rows: list[bytes] = []

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from radiator.routing.index import PatternIndex
+from radiator.routing.pattern import DELIVERIES
 from radiator.routing.regex import RegexSet
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def matching(broker: Services, patterns: PatternSet) -> Iterator[str | None]:
     None stands for a name that was tried and does not match. The turn may end after each.
     """
     budget = broker.budget
+
+    def visible(name: str) -> bool:
+        return name != DELIVERIES or patterns.matches(name)
+
     if not isinstance(patterns, RegexSet):
         whole = budget.spent == 0
         found = _by_index(broker, patterns)
@@ -43,7 +48,7 @@ def matching(broker: Services, patterns: PatternSet) -> Iterator[str | None]:
             yield None
             found = _by_index(broker, patterns)
         if found is not None:
-            yield from found
+            yield from filter(visible, found)
             return
     matcher = _matcher(patterns)
     names = list(broker.destinations)
@@ -55,7 +60,7 @@ def matching(broker: Services, patterns: PatternSet) -> Iterator[str | None]:
         if steps >= STEPS_A_UNIT:
             budget.spend(steps // STEPS_A_UNIT)
             steps %= STEPS_A_UNIT
-        yield name if wanted else None
+        yield name if wanted and visible(name) else None
 
 
 def _matcher(patterns: PatternSet) -> Callable[[str], tuple[bool, int]]:

@@ -314,6 +314,81 @@ def test_deliveries_of_the_log_itself_are_not_on_record() -> None:
     assert outcomes(world) == [("0", "acked")]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_row_is_settled_before_its_message_was_received_although_the_clock_goes_back(restart: bool) -> None:
+    world = World(CONFIG)
+    worker = consumer(world, "/queue/a", "0", "1")
+    message, other = worker.messages()
+    received = other.headers["receive-time"]
+    world.step(-60)
+    worker.ack(message)
+    world.settle()
+    if restart:
+        world.restart()
+        worker = consumer(world, "/queue/a")
+        (other,) = worker.messages()
+    worker.ack(other)
+    world.settle()
+    assert len(outcomes(world)) >= 2
+    assert [row["settled-at"] for row in rows(world)] == [received] * len(rows(world))
+
+
+@pytest.mark.parametrize("partition", ["{name}", pytest.param("all", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_subscription_gets_rows_only_if_it_names_radiators_own_topics(partition: str, durable: bool) -> None:
+    rules = f"destinations: [{{match: /topic/>, partition: '{partition}'}}]"
+    world = World(f"{{regex_subscriptions: true, defaults: {{record: deliveries}}, {rules}}}")
+    wide = ["#", "/topic/#", "/topic/>", "/topic/*.*", "/topic/*/deliveries", "#.deliveries", "/topic/a,/topic/>"]
+    own = ["/topic/radiator.#", "/topic/radiator.*", "/topic/radiator.deliveries", "/topic/a,/topic/radiator/>"]
+    heard = {}
+
+    def subscribe(destination: str, **headers: object) -> None:
+        client = heard[destination, len(heard)] = world.connect(client_id=f"c{len(heard)}")
+        if durable and "match" not in headers:
+            headers |= {"durable": "true", "subscription_name": f"s{len(heard)}"}
+        client.subscribe(destination, id="0", ack="auto", **headers)
+        world.settle()
+
+    for _ in range(2):  # before the topic exists, and afterwards
+        for each in [*wide, *own]:
+            subscribe(each)
+        for each in [r".*", r"/topic/radiator\..*"]:
+            subscribe(each, match="regex")
+        for message in (worker := consumer(world, "/queue/a", *"0123")).messages():  # others get some of them
+            worker.ack(message)
+        world.settle()
+    world.tick(1)
+    for (destination, _), client in heard.items():
+        rows_heard = [each for each in client.messages() if each.headers.get("outcome")]
+        assert bool(rows_heard) == (destination in own or "radiator" in destination), destination
+
+
+@pytest.mark.parametrize("names", ["/topic/radiator.deliveries", "/topic/radiator.>,/topic/a"])
+@pytest.mark.parametrize("first", ["audit", pytest.param("rows", marks=pytest.mark.thorough)])
+def test_no_rows_are_written_about_the_deliveries_of_rows_in_a_shared_log(names: str, first: str) -> None:
+    world = World("{defaults: {record: deliveries}, destinations: [{match: /topic/>, partition: all}]}")
+    client, other = world.connect(client_id="c"), world.connect(client_id="b")
+
+    def audit() -> None:
+        client.subscribe(names, id="d", durable="true", subscription_name="audit", ack="auto", start_position="first")
+        world.settle()
+
+    if first == "audit":
+        audit()
+    other.subscribe("/topic/a", id="d", durable="true", subscription_name="billing", ack="auto")
+    world.settle()
+    other.publish("/topic/a", "0", "1")
+    world.settle()
+    if first == "rows":
+        audit()
+    for _ in range(10):
+        world.tick(1)
+        world.settle()
+    heard = [each.headers["message-subscription"] for each in client.messages() if "outcome" in each.headers]
+    assert heard.count("billing") == 2
+    assert [row["message-subscription"] for row in rows(world)] == heard, "those of /topic/a before there was a row"
+
+
 @pytest.mark.thorough
 def test_the_log_exists_although_clients_may_create_nothing() -> None:
     world = World("{defaults: {record: deliveries}, destinations: [{match: /topic/>, create: deny}]}")
