@@ -237,7 +237,7 @@ def test_the_times_around_a_gap_are_never_those_of_other_logs(tmp_path: Path) ->
         assert len(list(finder.gaps(Selection().received(high_ns=high)))) == 1
 
 
-# --- how often ----------------------------------------------------------------------------------------------------------
+# --- how often --------------------------------------------------------------------------------------------------------
 
 
 def one(partition: str, first: int, count: int, token: int, date: str = "2023-11-14") -> DataFile:
@@ -290,7 +290,7 @@ def test_a_file_has_no_more_spans_than_allowed() -> None:
     assert groups_to_merge(State(files={each.path: each for each in again}), Sizes(spans_max=15), force=True) == []
 
 
-# --- kills and histories ------------------------------------------------------------------------------------------------
+# --- kills and histories ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough

@@ -49,7 +49,8 @@ def expected(store: tuple[str, str], wanted: Any) -> list[tuple[str, int]]:
 CHOICES: list[tuple[dict[str, Any], Any]] = [
     ({}, lambda row: True),
     ({"destination": name_of(5)}, lambda row: row["destination"] == name_of(5)),
-    ({"destination": f"{name_of(5)}.x,{name_of(6)}"}, lambda row: row["destination"] in (f"{name_of(5)}.x", name_of(6))),
+    ({"destination": f"{name_of(5)}.x,{name_of(6)}"},
+     lambda row: row["destination"] in (f"{name_of(5)}.x", name_of(6))),
     ({"partition": name_of(7)}, lambda row: row["partition"] == name_of(7)),
     ({"partition": name_of(5), "destination": f"/topic/device0005.*,{name_of(6)}"},
      lambda row: row["destination"] == f"{name_of(5)}.x"),
