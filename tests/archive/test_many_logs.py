@@ -55,7 +55,7 @@ def write(writer: Writer, logs: Iterable[int], count: int, first: int = 0, day: 
             )
             for offset in range(count)
         ]  # fmt: skip
-        writer.write(own, made, per_batch=5)
+        writer.write(own, made, per_batch=10)
 
 
 @pytest.fixture(scope="module")
