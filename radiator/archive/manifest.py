@@ -206,7 +206,8 @@ def next_commit(
     gone = [state.files[path] for path in replaced]
     deleted_ms = max(made_ms, state.vacuumed_ms + 1)  # so that a vacuum with another clock finds it
     made += (actions.remove_of(each, deleted_ms) for each in gone)
-    added = _anchored([replace(each, modified_ms=made_ms) for each in add], gone, anchors)
+    carried = {name: anchor for name, anchor in latest_anchors(gone).items() if state.anchors.get(name) == anchor}
+    added = _anchored([replace(each, modified_ms=made_ms) for each in add], {**carried, **anchors})
     made += (actions.add_of(each, data_change=not gone) for each in added)
     kind = "OPTIMIZE" if gone else "WRITE" if added or ends else "VACUUM END" if vacuumed_ms else "SET TBLPROPERTIES"
     info: dict[str, Any] = {"timestamp": made_ms, "operation": kind, "operationParameters": {}, "engineInfo": engine}
@@ -236,14 +237,14 @@ def _table(
     return replace(table, schema=columns, configuration={**table.configuration, **configuration})
 
 
-def _anchored(added: list[DataFile], gone: Iterable[DataFile], anchors: Mapping[str, Anchor]) -> list[DataFile]:
-    """Return new files, each anchor with one that has its record: new ones, and those of merged files."""
+def _anchored(added: list[DataFile], anchors: Mapping[str, Anchor]) -> list[DataFile]:
+    """Return new files, each anchor with one that has its record."""
     by_partition: dict[str, list[int]] = {}
     for place, each in enumerate(added):
         for name in each.partitions:
             by_partition.setdefault(name, []).append(place)
     own: dict[int, dict[str, Anchor]] = {}
-    for name, anchor in {**latest_anchors(gone), **anchors}.items():
+    for name, anchor in anchors.items():
         places = [
             place
             for place in by_partition.get(name, ())

@@ -2,7 +2,8 @@
 
 Files are opened when their first row may be next, and stay open while they are read: at most FILES_MAX at once, or an
 error explains how to choose less. A file of one destination is read in its order, ROWS at a time. A file of several is
-sorted by destination: a ``shelf`` brings the chosen rows into the order of offsets.
+sorted by destination: a ``shelf`` brings the chosen rows into the order of offsets. Of a file with several partitions
+the rows of each go to a shelf, so that it is not kept open for each of them.
 
 A file may be merged with others before it is read: then the commits are read again, and its records are found in the
 new file, from the reached offset on. Records that the log has lost meanwhile are found in the same way (``again``).
@@ -38,6 +39,7 @@ from radiator.storage.reader import StoredPartition
 
 FILES_MAX = 500  # open at the same time: a descriptor and some 100 KiB each
 BUFFER_BYTES = 64 * KIB  # of each column of an open file
+SHARED_HELD_BYTES = 64 * KIB  # in memory, of each partition in a file with several
 ROWS, ROWS_BYTES = 256, MIB  # that are decoded at a time, about; or one row
 TRIES_MAX = 20  # without a row; each time the archive has changed in between
 
@@ -142,7 +144,9 @@ class Archived:
     def _read(self, file: DataFile, partition: str, first: int, following: int) -> Iterator[Row]:
         found = self._batches(file, partition, first, following)
         listed = {file.destinations_of(span) for span in file.spans_of(partition)}
-        if len(listed) == 1 and len(listed.pop() or ()) == 1:
+        if len(file.partitions) > 1:  # thousands of them may be read at the same time
+            yield from Shelf(found, SHARED_HELD_BYTES).rows()
+        elif len(listed) == 1 and len(listed.pop() or ()) == 1:
             for batch in found:
                 yield from in_rows(batch)
         else:

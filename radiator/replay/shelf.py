@@ -37,9 +37,12 @@ def in_rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 class Shelf:
-    """Reads ``batches`` when it is made, and yields their ``rows`` once. Raises StorageError if there is no room."""
+    """Reads ``batches`` when it is made, and yields their ``rows`` once. Raises StorageError if there is no room.
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+    Up to ``held_bytes`` stay in memory; None: HELD_BYTES.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], held_bytes: int | None = None) -> None:
         self._file: IO[bytes] | None = None
         self._ends = [0]  # of the pieces in the file
         self._held: pa.Table | None = None
@@ -51,7 +54,7 @@ class Shelf:
             if size_bytes >= PIECE_BYTES:
                 self._put(_sorted(found))
                 found, size_bytes = [], 0
-        if found and (self._file is not None or size_bytes > HELD_BYTES):
+        if found and (self._file is not None or size_bytes > (HELD_BYTES if held_bytes is None else held_bytes)):
             self._put(_sorted(found))
         elif found:
             self._held = _sorted(found)

@@ -45,17 +45,19 @@ def name_of(number: int) -> str:
 
 def write(writer: Writer, logs: Iterable[int], count: int, first: int = 0, day: int = 0) -> None:
     """Write records to logs of one destination each, but every fifth has two. Each log gets a sealed segment more."""
-    for number in logs:
-        own = name_of(number)
-        names = [own] if number % 5 else [own, f"{own}.x"]
-        made = [
-            Message(
-                names[offset % len(names)], b"%d of %d " % (offset, number) * 40, b"n:%d" % offset,
-                START_NS + day * DAY_NS + (first + offset) * 10**6,
-            )
-            for offset in range(count)
-        ]  # fmt: skip
-        writer.write(own, made, per_batch=5)
+    chosen = list(logs)
+    for start in range(0, count, 10):
+        for number in chosen:
+            own = name_of(number)
+            names = [own] if number % 5 else [own, f"{own}.x"]
+            writer.append(own, [
+                Message(
+                    names[offset % len(names)], b"%d of %d " % (offset, number) * 40, b"n:%d" % offset,
+                    START_NS + day * DAY_NS + (first + offset) * 10**6,
+                )
+                for offset in range(start, min(start + 10, count))
+            ])  # fmt: skip
+        writer.commit()
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,7 @@ def rows_of(root: Path, each: DataFile) -> list[dict[str, Any]]:
     return pq.ParquetFile(root / "archive" / each.path).read().to_pylist()
 
 
+@pytest.mark.thorough
 def test_statistics_and_footer_are_exact(root: Path) -> None:
     found = merge(root)
     rows = rows_of(root, found)
@@ -122,6 +125,7 @@ def test_statistics_and_footer_are_exact(root: Path) -> None:
     assert file_of(found.path, found.date, found.bytes, found.modified_ms, tag_of(found)) == found
 
 
+@pytest.mark.thorough
 def test_a_log_is_read_from_such_a_file_by_its_offsets_alone(root: Path) -> None:
     files = open_files(root / "archive")
     expected = archive_rows(root / "archive")
@@ -139,7 +143,7 @@ def test_a_log_is_read_from_such_a_file_by_its_offsets_alone(root: Path) -> None
     assert archive.files(files, partition="zzz") == archive.files(files, destination=name_of(7) + ".x") == []
 
 
-def test_tags_of_earlier_versions_are_read(root: Path) -> None:
+def test_tags_of_earlier_versions_are_read() -> None:
     tag = {
         "partition": "p", "first_offset": 3, "next_offset": 9, "destinations": ["a"], "records": 5, "body_bytes": 7,
         "min_receive_ns": 1, "max_receive_ns": 2, "digest": "", "anchor": [8, 2, "00"],
@@ -171,6 +175,7 @@ def test_a_large_file_between_small_ones_keeps_its_offsets() -> None:
     assert [each[:4] for each in spans_of([files[1], files[0]])] == [("a", 0, 1005, 1005)]
 
 
+@pytest.mark.thorough
 def test_a_damaged_or_missing_file_is_left_out_and_the_others_are_merged(root: Path) -> None:
     files, before = open_files(root / "archive"), archive_rows(root / "archive")
     damaged, missing, *others = (files.address(path) for path in sorted(load(files).files))
@@ -210,6 +215,7 @@ def test_verify_reports_spans_that_are_not_those_of_the_rows(root: Path, text: s
     assert any(text in fault for fault in found), found
 
 
+@pytest.mark.thorough
 def test_a_gap_of_a_log_is_judged_by_its_own_destinations(root: Path) -> None:
     """The other logs in the file do not make a lost range of one a loss for all."""
     merge(root)
@@ -221,6 +227,7 @@ def test_a_gap_of_a_log_is_judged_by_its_own_destinations(root: Path) -> None:
     assert list(finder.gaps(Selection().destination("in", name_of(4)))) == []
 
 
+@pytest.mark.thorough
 def test_the_times_around_a_gap_are_never_those_of_other_logs(tmp_path: Path) -> None:
     """A log that ends early shares a file with one that goes on: its gap may have any time of the day since then."""
     writer = Writer(tmp_path / "data", 4096)
@@ -237,7 +244,7 @@ def test_the_times_around_a_gap_are_never_those_of_other_logs(tmp_path: Path) ->
         assert len(list(finder.gaps(Selection().received(high_ns=high)))) == 1
 
 
-# --- how often ----------------------------------------------------------------------------------------------------------
+# --- how often --------------------------------------------------------------------------------------------------------
 
 
 def one(partition: str, first: int, count: int, token: int, date: str = "2023-11-14") -> DataFile:
@@ -252,7 +259,7 @@ def merged(group: list[DataFile], token: int) -> DataFile:
     return DataFile(path, spans, group[0].date, None, rows, 5000 + 40 * rows, 200 * rows, 0, 0)
 
 
-@pytest.mark.parametrize(("logs", "runs"), [(40, 200), pytest.param(1000, 1440, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(("logs", "runs"), [(40, 200), pytest.param(500, 720, marks=pytest.mark.thorough)])
 def test_a_day_has_some_dozens_of_small_files_and_no_record_is_rewritten_often(logs: int, runs: int) -> None:
     """Each run archives a tenth of the logs, as segments are sealed."""
     files: dict[str, DataFile] = {}
@@ -290,7 +297,7 @@ def test_a_file_has_no_more_spans_than_allowed() -> None:
     assert groups_to_merge(State(files={each.path: each for each in again}), Sizes(spans_max=15), force=True) == []
 
 
-# --- kills and histories ------------------------------------------------------------------------------------------------
+# --- kills and histories ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -305,7 +312,7 @@ def test_killed_at_every_step_of_a_merge_the_table_is_exact(made: Path, tmp_path
     out, steps = run_until(None, *whole, options)
     assert out is not None and out.merged_to == 1 and out.vacuumed
     expected = check_all(*whole)
-    for step in range(0, steps, 1 + steps // 30):
+    for step in range(0, steps, 1 + steps // 20):
         data, place = copy(str(step))
         assert run_until(step, data, place, options)[0] is None
         assert archive_rows(place).items() <= expected.items()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
 from radiator.archive.versions import load_as_of
 from radiator.columns.selection import Selection
+from radiator.replay import archived
 from radiator.replay.sources import Sources
 from radiator.spark import table
 from tests.archive.stores import log_rows
@@ -49,7 +52,8 @@ def expected(store: tuple[str, str], wanted: Any) -> list[tuple[str, int]]:
 CHOICES: list[tuple[dict[str, Any], Any]] = [
     ({}, lambda row: True),
     ({"destination": name_of(5)}, lambda row: row["destination"] == name_of(5)),
-    ({"destination": f"{name_of(5)}.x,{name_of(6)}"}, lambda row: row["destination"] in (f"{name_of(5)}.x", name_of(6))),
+    ({"destination": f"{name_of(5)}.x,{name_of(6)}"},
+     lambda row: row["destination"] in (f"{name_of(5)}.x", name_of(6))),
     ({"partition": name_of(7)}, lambda row: row["partition"] == name_of(7)),
     ({"partition": name_of(5), "destination": f"/topic/device0005.*,{name_of(6)}"},
      lambda row: row["destination"] == f"{name_of(5)}.x"),
@@ -76,19 +80,26 @@ def test_an_earlier_version_of_the_archive_is_read(spark: Any, store: tuple[str,
         )
 
 
-def test_a_replay_has_each_record_in_the_order_of_receiving(store: tuple[str, str]) -> None:
+def test_a_replay_has_each_record_in_the_order_of_receiving(
+    store: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file is kept open at a time, however many logs it has."""
+    shutil.copytree(store[1], tmp_path / "archive")
+    assert not run(store[0], open_files(tmp_path / "archive"), Options(merge=True, archive=False)).problems
+    monkeypatch.setattr(archived, "FILES_MAX", 1)
+    monkeypatch.setattr(archived, "SHARED_HELD_BYTES", 5000)
     for choice in (
         Selection(),
         Selection().destination("in", name_of(5), name_of(6)),
         Selection().partition("in", name_of(10)).offsets(3, 50),
         Selection(starts={name_of(5): 20}),
     ):
-        found = [
-            (row.partition, row.offset, row.destination) for row in Sources(choice, *store, lambda *_: None).rows()
-        ]
-        alone = [
-            (row.partition, row.offset, row.destination)
-            for row in Sources(choice, store[0], None, lambda *_: None).rows()
-        ]
+        found, alone = (
+            [
+                (row.partition, row.offset, row.destination)
+                for row in Sources(choice, store[0], place, lambda *_: None).rows()
+            ]
+            for place in (str(tmp_path / "archive"), None)
+        )
         assert found == alone
         assert found
