@@ -64,30 +64,38 @@ def rows_of_log(store: Any) -> list[Row]:
     return [] if log is None else [dict(split_block(block)) for batch in batches(log) for block in batch.blocks]
 
 
-def disagreement(store: Any, checked: Callable[[str], bool] = bool) -> str:
-    """What rows and cursors of queues say differently, just after a start; empty if they agree.
+def of_queue(subscription: str) -> bool:
+    """Whether the rows with this ``message-subscription`` are those of a queue."""
+    return subscription.startswith("/queue/")
+
+
+def disagreement(store: Any, checked: Callable[[str], bool] = bool, compared: Callable[[str], bool] = of_queue) -> str:
+    """What rows and cursors say differently, just after a start; empty if they agree.
 
     Args:
         store: The store, in which all queues have been on record since their first message.
         checked: Whether a log is to be compared.
+        compared: Whether the rows of a queue, durable subscription or group are compared: it was not deleted or set.
+            What one over topics has settled may have no row, because a selector excludes it, or it began behind it.
     """
     final = Counter(
         (row["message-subscription"], row["message-partition"], int(row["message-offset"]))
         for row in rows_of_log(store)
         if row["outcome"] in FINAL_OUTCOMES and checked(row["message-partition"])
-        if row["message-subscription"].startswith("/queue/")  # a durable subscription may be deleted, and begin again
+        if compared(row["message-subscription"])
     )
     for key, count in final.items():
         if count > 1:
             return f"{key} has {count} final rows"
     for cursor, name in store.cursors.names():
         partition = store.partitions.get(name)
-        if partition is None or not checked(name) or not cursor.startswith(cursor_names.QUEUE):
+        subscription = cursor_names.shown(cursor.removeprefix(cursor_names.QUEUE))
+        if partition is None or not checked(name) or not compared(subscription):
             continue
-        at, subscription = store.cursors.get(cursor, name), cursor.removeprefix(cursor_names.QUEUE)
+        at = store.cursors.get(cursor, name)
         for offset in range(partition.next_offset):
             settled, row = at.is_acked(offset), (subscription, name, offset) in final
-            if settled != row:
+            if settled != row and (row or of_queue(subscription)):
                 return f"{cursor} {name}@{offset} is settled: {settled}, and has a final row: {row}"
     return ""
 

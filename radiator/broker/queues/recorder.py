@@ -46,9 +46,9 @@ REQUEUED: Final = b"requeued"
 
 FINAL: Final = (ACKED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED)
 
-APART: Final = "\0"  # between rows: no name, and no header of a frame, has it
-APART_BYTES: Final = APART.encode()
 HEADS_MAX: Final = 1_000  # destinations of one log whose lines are stored
+
+Handed = tuple[bytes, bytes]  # the lines of a row before its offset and behind it, of all deliveries of one portion
 
 _UNTIMED: Final = b"\nsettled-at:%d\n" % BEFORE.wall
 
@@ -187,16 +187,6 @@ class Recorder:
         source.storing.update(offsets)
 
 
-class Handed:
-    """Deliveries that have all but the offset in common: the lines of their rows before it and behind it."""
-
-    __slots__ = ("head", "tail")
-
-    def __init__(self, head: str, tail: str) -> None:
-        self.head = head
-        self.tail = tail
-
-
 class SourceRecord:
     """The deliveries of one cursor of a queue.
 
@@ -217,17 +207,17 @@ class SourceRecord:
         self._timing = timing
         self._source = source
         self._handed: dict[int, Handed] = {}
-        self._heads: dict[str, str] = {}
+        self._heads: dict[str, bytes] = {}
         self._middle = f"message-partition:{escape(partition_name, '1.2')}\nmessage-offset:"
         self._subscription = f"\nmessage-subscription:{escape(queue_name, '1.2')}"
 
-    def _head(self, destination: str) -> str:
+    def _head(self, destination: str) -> bytes:
         head = self._heads.get(destination)
         if head is None:
             named = f"message-destination:{escape(destination, '1.2')}\n" if destination else ""
             if len(self._heads) >= HEADS_MAX:
                 self._heads.clear()
-            head = self._heads[destination] = named + self._middle
+            head = self._heads[destination] = f"{named}{self._middle}".encode()
         return head
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
@@ -247,24 +237,24 @@ class SourceRecord:
         else:
             found = [offsets[index] for index in indexes]
         now_ns = self._timing.now.wall
-        tail = f"{self._whose(consumer)}\ndelivery:{number}\ndelivered-at:{now_ns}"
+        tail = f"{self._whose(consumer)}\ndelivery:{number}\ndelivered-at:{now_ns}".encode()
         if len(batch.names) == 1:
-            self._handed.update(dict.fromkeys(found, Handed(self._head(batch.names[0]), tail)))
+            self._handed.update(dict.fromkeys(found, (self._head(batch.names[0]), tail)))
             return
         by_name: dict[int, Handed] = {}
         for index, offset in zip(indexes, found, strict=True):
             name = batch.destination_ids[index]
             handed = by_name.get(name)
             if handed is None:
-                handed = by_name[name] = Handed(self._head(batch.names[name]), tail)
+                handed = by_name[name] = self._head(batch.names[name]), tail
             self._handed[offset] = handed
 
     def adopt(self, consumer: Consumer, offsets: Iterable[int]) -> None:
         """Note messages that a consumer had in flight when recording began: their time of delivery is not known."""
         source, whose = self._source, self._whose(consumer)
         for offset in offsets:
-            tail = f"{whose}\ndelivery:{source.deliveries(offset)}"
-            self._handed[offset] = Handed(self._head(source.destination_of(offset)), tail)
+            tail = f"{whose}\ndelivery:{source.deliveries(offset)}".encode()
+            self._handed[offset] = self._head(source.destination_of(offset)), tail
 
     def _whose(self, consumer: Consumer) -> str:
         return f"{self._subscription}\nconsumer:{escape(consumer.full_name, '1.2')}"
@@ -296,22 +286,12 @@ class SourceRecord:
         end = f"\nsettled-at:{settled_ns}\noutcome:{outcome.decode()}"
         if transaction:
             end += f"\ntransaction:{escape(transaction, '1.2')}"
-        rows: list[bytes] = []
-        first, found = 0, list(map(self._handed.get, offsets))
-        while first < len(found):  # a run of deliveries that have all but the offset in common
-            handed, stop = found[first], first + 1
-            if handed is None:  # no consumer has the message
-                handed = self._waiting(offsets[first])
-            elif not first and found[-1] is handed and found.count(handed) == len(found):
-                stop = len(found)
-            else:
-                while stop < len(found) and found[stop] is handed:
-                    stop += 1
-            between = f"{handed.tail}{end}{APART}{handed.head}"
-            text = between.join(map(str, offsets[first:stop]))
-            rows += f"{handed.head}{text}{handed.tail}{end}".encode().split(APART_BYTES)
-            first = stop
-        return rows
+        behind = end.encode()
+        found: list[Handed | None] = list(map(self._handed.get, offsets))
+        if None in found:
+            found = [each or self._waiting(offset) for each, offset in zip(found, offsets, strict=True)]
+        pairs: Any = zip(found, offsets, strict=True)
+        return [b"%b%d%b%b" % (head, offset, tail, behind) for (head, tail), offset in pairs]
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Forget deliveries whose rows are written."""
@@ -325,5 +305,5 @@ class SourceRecord:
 
     def _waiting(self, offset: int) -> Handed:
         source = self._source
-        tail = f"{self._subscription}\ndelivery:{source.deliveries(offset)}"
-        return Handed(self._head(source.destination_of(offset)), tail)
+        tail = f"{self._subscription}\ndelivery:{source.deliveries(offset)}".encode()
+        return self._head(source.destination_of(offset)), tail
