@@ -10,12 +10,19 @@ simulation passes numbers of its own.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, NewType
 
 NS_PER_SECOND: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
+_NS_OF: Final = {"s": NS_PER_SECOND, "m": 60 * NS_PER_SECOND, "h": 3600 * NS_PER_SECOND, "d": 86_400 * NS_PER_SECOND}
+_BEFORE_NOW: Final = re.compile(r"-((?:\d{1,9}(?:ms|[smhd]))+)", re.ASCII)
+_AGO: Final = re.compile(r"(\d{1,9}) (second|minute|hour|day)s? ago", re.ASCII)
+_OF_DAY: Final = re.compile(r"(today|yesterday)(?: ([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?)?", re.ASCII)
+RELATIVE: Final = "-1h30m, 2 hours ago, today, yesterday 14:05 or now"
+"""The forms of ``relative_time``, for error messages."""
 
 WallNs = NewType("WallNs", int)
 """A moment: nanoseconds since 1970 (UTC), by a clock that can step."""
@@ -29,6 +36,36 @@ class Now(NamedTuple):
 
     wall: WallNs
     mono: MonoNs
+
+
+def relative_time(text: str, now_ns: int) -> int | None:
+    """Return a moment that is written relative to now, in nanoseconds since the epoch. Days are those of UTC.
+
+    Args:
+        text: ``-1d`` or ``-1h30m`` (before now), ``2 hours ago``, ``yesterday 14:05``, ``today`` (its midnight) or
+            ``now``, without regard to case.
+        now_ns: The current time, in nanoseconds since the epoch.
+
+    Returns:
+        The moment, or None if ``text`` is in none of these forms.
+
+    Example:
+        >>> relative_time("yesterday 00:01", 90_000 * NS_PER_SECOND) // NS_PER_SECOND
+        60
+    """
+    text = " ".join(text.split()).lower()
+    if text == "now":
+        return now_ns
+    if found := _BEFORE_NOW.fullmatch(text):
+        parts = re.findall(r"(\d+)(ms|[smhd])", found[1])
+        return now_ns - sum(int(number) * (NS_PER_MS if unit == "ms" else _NS_OF[unit]) for number, unit in parts)
+    if found := _AGO.fullmatch(text):
+        return now_ns - int(found[1]) * _NS_OF[found[2][0]]
+    if found := _OF_DAY.fullmatch(text):
+        hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+        midnight = now_ns - now_ns % _NS_OF["d"] - (_NS_OF["d"] if found[1] == "yesterday" else 0)
+        return midnight + hours * _NS_OF["h"] + minutes * _NS_OF["m"] + seconds * NS_PER_SECOND
+    return None
 
 
 BEFORE: Final = Now(WallNs(0), MonoNs(0))

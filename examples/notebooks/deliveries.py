@@ -48,6 +48,11 @@ counted = deliveries.where((F.col("subscription") == "crew") & (F.col("outcome")
 same = seen.join(counted.where(F.col("settled_at") <= F.lit(first["at"])), ["partition", "offset"]).count()
 print(f"the crew had seen {seen.count():,} flights when its desk died, {same:,} by the table of deliveries")
 
+# %% As of yesterday 14:05, and as of now: a moment may be relative to now, and days are those of UTC
+for moment in ("yesterday 14:05", "now"):
+    seen = read(spark, data, columns=["offset"], as_of_cursor="crew", as_of=moment)
+    print(f"as of {moment}: the crew had seen {seen.count():,} flights")
+
 # %% As pictures: flights per desk and second, and how long the desks had a flight
 ended = deliveries.where("outcome = 'acked'").groupBy(
     F.window("settled_at", "1 second").start.alias("start"), "subscription"

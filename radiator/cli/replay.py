@@ -93,6 +93,7 @@ def replay(
     replayed. An archive needs the extra radiator-broker[parquet].
     """
     from radiator.client.sending import check_headers
+    from radiator.clock import relative_time
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
     from radiator.replay.schedule import Schedule
@@ -104,7 +105,8 @@ def replay(
         data = "./data"
     if data is not None:
         check_store(data)
-    if (resume is not None or name is not None) and any(text is not None and text[:1] == "-" for text in (start, stop)):
+    relative = any(text is not None and relative_time(text, 0) is not None for text in (start, stop))
+    if relative and (resume is not None or name is not None):
         raise click.UsageError("a time relative to now changes with each run: with --resume and --id use @TIME")
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from radiator.columns.selection import Selection
     from radiator.storage.reader import StoredPartition
 
-POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), -1h30m (before now)"
+POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), -1h30m (before now), 'yesterday 14:05'"
 
 
 def check_store(data: str) -> None:
@@ -78,7 +78,8 @@ def read_selection(start: str, stop: str | None, destinations: str | None, parti
         ValueError: A position is not valid.
         ProtocolError: A pattern is not valid.
     """
-    from radiator.broker.headers.values import parse_duration, parse_time
+    from radiator.broker.headers.values import parse_time
+    from radiator.clock import relative_time
     from radiator.columns.selection import HIGH, LOW, Selection
     from radiator.routing.pattern import parse_list
 
@@ -87,10 +88,8 @@ def read_selection(start: str, stop: str | None, destinations: str | None, parti
     def read(option: str, text: str) -> tuple[int | None, int | None]:
         if re.fullmatch(r"\d{1,19}", text):
             return int(text), None
-        if text.startswith("-"):
-            ago_ns = parse_duration(text[1:])
-            time_ns = None if ago_ns is None else now_ns - ago_ns
-        else:
+        time_ns = relative_time(text, now_ns)
+        if time_ns is None:
             time_ns = parse_time(complete_time(text.removeprefix("@")))
         if time_ns is None:
             expected = POSITIONS if option == "--from" else POSITIONS.removeprefix("first, ")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 WORDS = {"first": "first", "beginning": "first", "next": "next", "end": "end", "last": "last"}
 POSITIONS = (
-    "first, next, last, N (an offset), -N (the last N), -1h30m (before now), or TIME (RFC 3339, or @ and epoch "
-    "nanoseconds)"
+    "first, next, last, N (an offset), -N (the last N), -1h30m (before now), 'yesterday 14:05', or TIME "
+    "(RFC 3339, or @ and epoch nanoseconds)"
 )
 
 
@@ -42,6 +42,7 @@ def position(text: str) -> str:
     """
     from radiator.broker.headers.values import parse_duration, parse_time
     from radiator.cli.selection import complete_time
+    from radiator.clock import now_ns, relative_time
 
     kind, _, rest = text.partition(":")
     moment = complete_time(text.removeprefix("@").removeprefix("time:"))
@@ -53,6 +54,9 @@ def position(text: str) -> str:
         return f"last:{text[1:]}"
     if text.startswith("-") and parse_duration(text[1:]) is not None:
         return f"ago:{text[1:]}"
+    relative_ns = relative_time(text, now_ns())
+    if relative_ns is not None:
+        return f"time:{relative_ns}"
     if parse_time(moment) is not None:
         return f"time:{moment}"
     if kind == "ago" and parse_duration(rest) is not None:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from radiator.limits import MIB
 from radiator.spark.options import is_deliveries
-from radiator.spark.schema import DELIVERIES, SCHEMA
+from radiator.spark.schema import SCHEMA
 
 CACHED_MAX_BYTES = 64 * MIB  # of the log: one second of work for one core
 BODY = "body"
@@ -54,17 +54,16 @@ class CachedScan:
             **asked: Options of the data source.
         """
         wanted = list(columns)
-        every = DELIVERIES.names if is_deliveries(asked) else COLUMNS
-        if not self._caches or BODY in wanted:
+        if not self._caches or BODY in wanted or is_deliveries(asked):  # their section caches deliveries itself
             return self._reader(columns=wanted, **asked)
         start, end = asked.get("start_time"), asked.get("end_time")
         whole = self._frames.get(_key({name: value for name, value in asked.items() if name not in TIMES}))
-        if whole is not None and every is COLUMNS:
+        if whole is not None:
             time = F.col("receive_ns")
             found = whole if start is None else whole.where(time >= start)
             return (found if end is None else found.where(time < end)).select(*wanted)
         if _key(asked) not in self._frames:
-            frame = self._reader(columns=every, **asked)
+            frame = self._reader(columns=COLUMNS, **asked)
             self._frames[_key(asked)] = frame.persist(StorageLevel.MEMORY_AND_DISK)
         return self._frames[_key(asked)].select(*wanted)
 

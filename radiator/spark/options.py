@@ -17,6 +17,7 @@ from enum import Enum
 from itertools import product
 from typing import NamedTuple
 
+from radiator.clock import now_ns
 from radiator.columns.deliveries import of_deliveries
 from radiator.columns.options import EARLIEST, ROWS_PER_BATCH, Positions, ReadOptions
 from radiator.columns.selection import HIGH, LOW, DeliveryFilter, Selection
@@ -144,7 +145,10 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         if len(both) > 1:
             said = " and ".join(map(values.called, both))
             raise ConfigError(f"options {said}: expected one of them only, because both mean the same")
-    start, end = _time(values, "start_time", "starting_timestamp"), _time(values, "end_time", "ending_timestamp")
+    # A stream is planned again when it restarts from its checkpoint, so a relative start would move and skip records.
+    now = now_ns() if use is Use.BATCH else None
+    start = _time(values, now, "start_time", "starting_timestamp")
+    end = _time(values, now, "end_time", "ending_timestamp")
     start_times = _times(values, "starting_offsets_by_timestamp")
     end_times = _times(values, "ending_offsets_by_timestamp")
     deliveries = _of_deliveries(values)
@@ -174,7 +178,7 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         warn_once=values.get("warn_once"),
         deliveries=deliveries,
         as_of_cursor=values.get("as_of_cursor"),
-        as_of_ns=_time(values, "as_of"),
+        as_of_ns=_time(values, now, "as_of"),
         storage={key[len(STORAGE) :]: str(value) for key, value in given.items() if _is_storage(key)},
     )
 
@@ -327,8 +331,8 @@ def _check_order(
         check(begin, until, selection.receive_low_ns, selection.receive_high_ns)
 
 
-def _time(values: Values, *options: str) -> int | None:
-    return next((parse_time(values[option], values.called(option)) for option in options if option in values), None)
+def _time(values: Values, now: int | None, *options: str) -> int | None:
+    return next((parse_time(values[name], values.called(name), now) for name in options if name in values), None)
 
 
 def _times(values: Values, option: str) -> dict[str, int]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, RELATIVE, relative_time
 from radiator.columns.options import EARLIEST, LATEST
 from radiator.errors import ConfigError
 from radiator.spark.spelling import LONG_MAX, short, whole
@@ -28,12 +28,13 @@ _FRACTION = r"(?:(?<=[^+-]\d\d:\d\d:\d\d)|(?<=T\d{6}))[.,](\d{1,9})\d*"  # of se
 _UNITS_BY_LENGTH = {10: "seconds", 11: "seconds", 12: "milliseconds", 16: "microseconds"}
 
 
-def parse_time(text: str, option: str) -> int:
+def parse_time(text: str, option: str, now_ns: int | None = None) -> int:
     """Return a time in nanoseconds since the epoch.
 
     Args:
         text: RFC 3339 (UTC without a zone), 13 digits of milliseconds, or 19 digits of nanoseconds.
         option: The name of the option, for error messages.
+        now_ns: The current time, in nanoseconds since the epoch. The forms of ``relative_time`` are times too then.
 
     Raises:
         ConfigError: The text is not a time.
@@ -43,6 +44,9 @@ def parse_time(text: str, option: str) -> int:
         1500000000
     """
     text = text.strip()
+    found = None if now_ns is None else relative_time(text, now_ns)
+    if found is not None:
+        return found
     if re.fullmatch(r"-?\d+", text) and len(text) != len("20130101"):  # eight digits are a date
         return _bare(text, option)
     try:
@@ -54,7 +58,8 @@ def parse_time(text: str, option: str) -> int:
     except ValueError:
         raise ConfigError(
             f"option {option}: expected RFC 3339 such as 2013-01-31T12:00:00Z, "
-            f"or {MILLISECONDS_DIGITS} digits of milliseconds since 1970, got {text!r}"
+            f"or {MILLISECONDS_DIGITS} digits of milliseconds since 1970"
+            f"{'' if now_ns is None else f', or {RELATIVE}'}, got {text!r}"
         ) from None
     if whole.tzinfo is None:
         whole = whole.replace(tzinfo=UTC)

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 from radiator.archive import DataFile, Files, load, open_files
 from radiator.archive.times import time_ns
 from radiator.archive.versions import AsOf
+from radiator.clock import now_ns
 from radiator.columns.deliveries import RAW, of_deliveries
 from radiator.columns.delivery_records import ACKED, DESTINATION
 from radiator.columns.evolution import evolve
@@ -293,8 +294,7 @@ def _moment(argument: str, time: Time | None) -> str | None:
     if time is None:
         return None
     if isinstance(time, str) or not isinstance(time, int | datetime):
-        parse_time(str(time), argument)
-        return str(time)
+        return spelled(parse_time(str(time), argument, now_ns()))  # archive and log get the same moment
     try:
         return spelled(time_ns(time))
     except (ValueError, OverflowError) as error:

@@ -284,7 +284,7 @@ def test_what_is_asked_wrongly_is_refused_with_the_reason(
         (["--to", "-"], 2, "--format is missing: expected jsonl, csv, parquet, or a --to that ends in .jsonl, "),
         (["--to", f"{out}.json"], 2, "--format is missing"),
         (["--to", f"{out}.csv.gz"], 2, "--format is missing"),
-        (["--format", "jsonl", "--to", out, "--from", "yesterday"], 2, "--from: expected first, N"),
+        (["--format", "jsonl", "--to", out, "--from", "the other day"], 2, "--from: expected first, N"),
         (["--format", "jsonl", "--to", out, "--destination", "/a/>/b"], 2, "malformed pattern"),
         (["--format", "jsonl", "--to", out, "--partition", "none"], 5, "no partition none; `radiator ls`"),
         (["--format", "jsonl", "--to", out, "--partition", "/queue/job"], 5, "/queue/job; did you mean /queue/jobs?"),

@@ -210,7 +210,7 @@ def test_a_batch_has_no_options_of_streams() -> None:
     [
         ({}, "option 'path' is missing"),
         ({"path": "x", "destnation": "y"}, "did you mean destination?"),
-        ({"path": "x", "start_time": "yesterday"}, "option start_time: expected RFC 3339"),
+        ({"path": "x", "start_time": "the other day"}, "option start_time: expected RFC 3339"),
         ({"path": "x", "start_time": "99"}, "option start_time: expected RFC 3339"),
         ({"path": "x", "start_time": "2013-01-31T12:00.5"}, "option start_time: expected RFC 3339"),  # half a minute?
         ({"path": "x", "start_time": "2013-01.5-31"}, "option start_time: expected RFC 3339"),

@@ -37,8 +37,8 @@ def test_a_width_is_short_or_an_interval_of_spark(text: str, seconds: int) -> No
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("start", "yesterday", "--from: expected a time such as"),
-        ("until", "-1y", "--until: expected a width such as 30s"),
+        ("start", "the other day", "--from: expected a time such as"),
+        ("until", "-1y", "--until: expected a time such as"),
         ("every", "0s", "--every: expected a width such as 30s, 5m"),
         ("limit", 0, "--limit: expected a whole number from 1 to 1000, got '0'"),
         ("evry", "1h", "a report has no option 'evry': expected by, destination"),

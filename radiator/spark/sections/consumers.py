@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import timedelta
 from statistics import median
+
+from pyspark import StorageLevel
 
 from radiator.columns.delivery_records import ACKED, DESTINATION, RETURNED
 from radiator.spark import units
 from radiator.spark.chart_style import Chart
 from radiator.spark.charts import bars, ranges, stacked
-from radiator.spark.jobs import JOBS, subscriptions
-from radiator.spark.jobs.consumers import POISON_MIN
+from radiator.spark.jobs import JOBS
+from radiator.spark.jobs.consumers import (
+    POISON_MIN,
+    consumer_rates,
+    consumers,
+    poison_messages,
+    retries,
+    subscriptions,
+)
 from radiator.spark.page import Field, Section, Table, Tile
 from radiator.spark.sections.options import Options
 from radiator.spark.sections.work import Answers, Row, Rows, Work
@@ -95,18 +105,24 @@ def run(work: Work) -> Answers:
     if work.never_held(DESTINATION):
         return {name: [] for name in _ANSWERS}
     sent = work.frame("partition", "offset", "receive_time", start_time=None, end_time=None)
-    found = work.rows(subscriptions(work.deliveries(*JOBS["subscriptions"].columns), sent), "subscriptions")
-    if not found:
-        return {name: [] for name in _ANSWERS}
-    each = work.job("consumers")
-    _, every = work.options.width(_span(each), of_clients=True)
-    return {
-        "subscriptions": found,
-        "consumers": each,
-        "consumer_rates": work.job("consumer_rates", every=every),
-        "retries": work.job("retries"),
-        "poison_messages": work.job("poison_messages", limit=work.options.limit),
-    }
+    columns = dict.fromkeys(column for name in _ANSWERS for column in JOBS[name].columns)
+    ended = work.deliveries(*columns).persist(StorageLevel.MEMORY_AND_DISK)  # five queries, one read
+    try:
+        found = work.rows(subscriptions(ended, sent), "subscriptions")
+        if not found:
+            return {name: [] for name in _ANSWERS}
+        each = work.rows(consumers(ended), "consumers")
+        _, every = work.options.width(_span(each), of_clients=True)
+        return {
+            "subscriptions": found,
+            "consumers": each,
+            "consumer_rates": work.rows(consumer_rates(ended, every=every), "consumer_rates"),
+            "retries": work.rows(retries(ended), "retries"),
+            "poison_messages": work.rows(poison_messages(ended, limit=work.options.limit), "poison_messages"),
+        }
+    finally:
+        with contextlib.suppress(Exception):  # Java may have ended
+            ended.unpersist()
 
 
 def section(answers: Answers, options: Options) -> Section:

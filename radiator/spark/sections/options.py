@@ -3,8 +3,9 @@
     parse({"start": "2023-11-14T22:00:00Z", "every": "5m"})
     parse({"start": "-1d"})                                  # the last day, by the clock of this computer
 
-Times are RFC 3339 (UTC without a zone) or nanoseconds since the epoch, each with or without ``@``, or ``-1h30m``:
-before now. Widths are ``30s``, ``5m``, ``1h30m``, ``7d``, or Spark's notation (``5 minutes``).
+Times are RFC 3339 (UTC without a zone) or nanoseconds since the epoch, each with or without ``@``, or relative to
+now (``-1h30m``, ``yesterday 14:05``: ``radiator.clock.relative_time``). Widths are ``30s``, ``5m``, ``1h30m``, ``7d``,
+or Spark's notation (``5 minutes``).
 
 Must not import pyspark. Errors name an option as the command line writes it.
 """
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import RELATIVE
 from radiator.errors import ConfigError
 from radiator.spark import units
 from radiator.spark.positions import parse_time
@@ -173,14 +174,11 @@ def seconds(text: str, flag: str) -> int:
 
 
 def _moment(text: str, flag: str, now_ns: int) -> int:
-    if text.startswith("-"):
-        return now_ns - seconds(text[1:], flag) * NS_PER_SECOND
     try:
-        return parse_time(text.removeprefix("@"), flag)
+        return parse_time(text.removeprefix("@"), flag, now_ns)
     except ConfigError:
         raise ConfigError(
-            f"{flag}: expected a time such as @2013-01-31T12:00:00Z, epoch nanoseconds, or -1h (before now), "
-            f"got {text!r}"
+            f"{flag}: expected a time such as @2013-01-31T12:00:00Z, epoch nanoseconds, or {RELATIVE}, got {text!r}"
         ) from None
 
 
