@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -297,14 +298,31 @@ class _Oldest:
         return mask
 
 
-def _oldest(options: ReadOptions, partition: str) -> _Oldest:
-    selection = Selection().partition("in", partition)
-    of_log = ReadOptions(options.path, selection, False, storage=options.storage, rows_per_batch=1)
-    for ranges in plan(of_log):
-        for batch in read(ranges, of_log, records.arrow_schema(["offset", "receive_ns"]), Counters()):
-            if batch.num_rows:
-                return _Oldest(batch.column("offset")[0].as_py(), batch.column("receive_ns")[0].as_py() // 1000)
-    return _Oldest()
+class _Present:
+    """The first message of each log, read when a row about the log is met. The store is listed once."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = ReadOptions(options.path, Selection(), False, storage=options.storage, rows_per_batch=1)
+        self._ranges: dict[str, list[SegmentRange]] | None = None
+        self._found: dict[str, _Oldest] = {}
+
+    def oldest(self, partition: str) -> _Oldest:
+        """Return the first message of a log."""
+        if self._ranges is None:
+            self._ranges = {}
+            for each in chain.from_iterable(plan(self._options)):
+                self._ranges.setdefault(each.partition, []).append(each)
+        if partition not in self._found:
+            self._found[partition] = self._read(self._ranges.get(partition, []))
+        return self._found[partition]
+
+    def _read(self, ranges: list[SegmentRange]) -> _Oldest:
+        schema = records.arrow_schema(["offset", "receive_ns"])
+        for each in sorted(ranges, key=lambda each: each.first_offset):
+            for batch in read([each], self._options, schema, Counters()):
+                if batch.num_rows:
+                    return _Oldest(batch.column("offset")[0].as_py(), batch.column("receive_ns")[0].as_py() // 1000)
+        return _Oldest()
 
 
 def settled(
@@ -340,7 +358,7 @@ def settled(
     other = None if instead is None else instead(of_log, raw)
     runs: dict[str, _Runs] = {}
     heard: set[str] = set()
-    oldest: dict[str, _Oldest] = {}
+    present = _Present(options)
     for ranges in plan(resolved(of_log)):
         for batch in read(ranges, of_log, raw, Counters(), other):
             rows = as_deliveries(batch, schema)
@@ -353,10 +371,7 @@ def settled(
             numbers, codes = rows.column("offset").to_numpy(), coded.indices.to_numpy()
             times = rows.column("settled_at").cast(pa.int64()).to_numpy()
             for code, name in enumerate(coded.dictionary.to_pylist()):
-                if name not in oldest:
-                    oldest[name] = _oldest(options, name)
-                own = codes == code
-                own &= oldest[name].counts(numbers, times)
+                own = (codes == code) & present.oldest(name).counts(numbers, times)
                 if own.any():
                     runs.setdefault(name, _Runs()).add(numbers[own])
     if cursor not in heard:
