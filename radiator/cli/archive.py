@@ -296,7 +296,8 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
     else:
         for name, (first, following, total) in ranges.items():
             put_text(f"{name}: offsets {first} to {following - 1}, {size(total)}")
-        click.echo(f"{len(ranges)} partitions, {size(plan.bytes)} of sealed segments to archive; nothing was written")
+        text = f"{counted(len(ranges), 'partition')}, {size(plan.bytes)} of sealed segments to archive"
+        click.echo(f"{text}; nothing was written")
     return FAILED if plan.problems else OK
 
 

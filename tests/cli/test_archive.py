@@ -52,7 +52,7 @@ def test_a_run_says_what_it_did_and_the_next_one_that_there_was_nothing(
     assert run(["archive", "--data", data, "--to", to, "--dry-run"]) == 0
     text = capfd.readouterr().out
     assert "flights: offsets 0 to " in text
-    assert "nothing was written" in text
+    assert "\n1 partition, " in text and "nothing was written" in text
     assert not Path(to).exists()
     assert run(["archive", "--data", data, "--to", to]) == 0
     assert "records, " in capfd.readouterr().out
