@@ -301,7 +301,7 @@ def test_a_file_has_no_more_spans_than_allowed() -> None:
 
 
 @pytest.mark.thorough
-def test_killed_at_every_step_of_a_merge_the_table_is_exact(made: Path, tmp_path: Path) -> None:
+def test_killed_at_some_twenty_steps_of_a_merge_the_table_is_exact(made: Path, tmp_path: Path) -> None:
     options = replace(SMALL, merge=True, retention_seconds=0)
 
     def copy(name: str) -> tuple[Path, Path]:
