@@ -20,6 +20,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from radiator.archive import open_files
+from radiator.archive.run import run
 from radiator.spark import get_session, table
 from tests.bench.records import records
 from tests.bench.spent import spent
@@ -49,7 +51,8 @@ QUERIES: dict[str, Callable[[DataFrame], object]] = {
 }
 
 
-def write_log(root: Path, count: int) -> None:
+def write_log(root: Path, count: int, sealed: bool = False) -> None:
+    """Write the records. ``sealed``: end the last segment of each log, so that an archiver takes all records."""
     writer = Writer(root)
     streams = [(topic, records([topic], count // len(TOPICS), seed)) for seed, topic in enumerate(TOPICS)]
     while streams:
@@ -69,6 +72,10 @@ def write_log(root: Path, count: int) -> None:
                 streams.remove((topic, stream))
                 continue
             writer.append(topic, batch)
+        writer.commit()
+    if sealed:
+        for topic in TOPICS:
+            writer.store.partition(topic, writer.options).request_file()
         writer.commit()
     writer.close()
 
@@ -111,7 +118,9 @@ def main() -> None:
         folder = Path(asked.directory or made)
         log, parquet, archive = folder / "data", folder / "parquet", folder / "archive"
         if not log.exists():
-            write_log(log, asked.records)
+            write_log(log, asked.records, sealed=asked.archive)
+        if asked.archive and not archive.exists():
+            run(str(log), open_files(archive))
         spark: SparkSession = get_session("as written")
         if not parquet.exists():
             rows = (
