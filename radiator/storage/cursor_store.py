@@ -18,7 +18,7 @@ The event loop owns ``CursorStore``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from radiator import limits
@@ -26,7 +26,7 @@ from radiator.clock import MonoNs, Now
 from radiator.config import SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import cursor_records as records
-from radiator.storage.cursor import Cursor, later, ranges
+from radiator.storage.cursor import Cursor, later
 from radiator.storage.cursor_files import DELIVERED, StoredCursors
 from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
@@ -313,18 +313,21 @@ class CursorStore:
         """When take() has work to do without a change; NEVER_NS if nothing is planned."""
         return MonoNs(NEVER_NS) if self.sync_due_ns is None else self.sync_due_ns
 
-    def together(self, cursor: Cursor, offsets: Iterable[int]) -> None:
+    def together(self, cursor: Cursor, settled: list[tuple[int, int]]) -> None:
         """Add acks of a transaction: they are stored together with the rest of the next take(), or not at all.
 
         The caller applies them to the cursor when the transaction is decided.
+
+        Args:
+            cursor: The cursor.
+            settled: The offsets, as (start, stop) of consecutive ones.
         """
         number, slot, name, partition = self._facts[cursor]
         encoded = records.create(number, slot, cursor.floor, name, partition)  # the journal may not have taken that yet
-        self._together.append((cursor, encoded + records.acked(number, ranges(offsets))))
+        self._together.append((cursor, encoded + records.acked(number, settled)))
 
-    def decided(self, cursor: Cursor, offsets: Iterable[int]) -> None:
+    def decided(self, cursor: Cursor, settled: list[tuple[int, int]]) -> None:
         """Apply acks that the journal has (``together``) to their cursor."""
-        settled = ranges(offsets)
         for start, stop in settled:
             cursor.ack_range(start, stop, in_journal=True)
         facts = self._facts.get(cursor)

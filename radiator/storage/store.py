@@ -25,7 +25,7 @@ from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.memory import MESSAGES, MemoryAccount
 from radiator.storage import cursor_files, dedup_recovery, layout, missing, removal, salt, transaction_log
-from radiator.storage.cursor import Cursor
+from radiator.storage.cursor import Cursor, ranges
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.definitions import Definitions, DefinitionsJob
@@ -540,7 +540,7 @@ class Store:
             partition.open_batch.make_atomic()
             self._together[partition] = None
         for cursor, offsets in acks:
-            self.cursors.together(cursor, offsets)
+            self.cursors.together(cursor, ranges(offsets))
         self._outcomes.append(outcome)
 
     def take_finished(self, now: Now) -> list[Job]:

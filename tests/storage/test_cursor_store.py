@@ -14,7 +14,7 @@ from radiator import limits
 from radiator.config import SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import cursor_records, cursor_snapshot, cursor_store, layout
-from radiator.storage.cursor import Cursor
+from radiator.storage.cursor import Cursor, ranges
 from radiator.storage.cursor_store import SYNC_WITHIN_NS, CursorJob
 from radiator.storage.journal.checkpoint import BeginJob
 from radiator.storage.journal.journal import ROOM_BYTES
@@ -275,7 +275,7 @@ def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_begin(
 
     def settle(cursor: Cursor, offsets: list[int], stored: object) -> None:
         if stored and seed % 2:
-            cursors.decided(cursor, offsets)
+            cursors.decided(cursor, ranges(offsets))
         elif stored:
             cursor.ack(offsets)
         decided.append(bool(stored))

@@ -73,8 +73,10 @@ class DeliveryLog:
             return
         rows = recorder.take(core.timing.now.wall)
         self._append(partition, rows.blocks)
-        acks = [(each.cursor, offsets) for each, offsets in rows.settled.items() if each.cursor.stored]
-        core.store.together([partition], acks, partial(self._decided, rows))
+        for source, spans in rows.settled.items():
+            if source.cursor.stored:
+                core.store.cursors.together(source.cursor, spans)
+        core.store.together([partition], [], partial(self._decided, rows))
 
     def _decided(self, rows: Rows, holds: bool) -> None:
         recorder = self._recorder
@@ -88,8 +90,8 @@ class DeliveryLog:
             self._full_logged = False
             log.warning("%s: rows are stored again, and queues with record: deliveries deliver again", DELIVERIES)
         self._core.stats.count(deliveries_recorded=len(rows.blocks))
-        for source, offsets in rows.settled.items():
-            source.rows_stored(offsets, self._core.store.cursors.decided)
+        for source, spans in rows.settled.items():
+            source.rows_stored(spans, self._core.store.cursors.decided)
         for waiter in rows.waiters:
             waiter.settle()
 

@@ -626,10 +626,11 @@ class QueueSource(QueueMessages):
         A cursor that is set back gets these messages as fresh ones. ``expect_again`` lets the new cursor deliver them
         as redelivered, with their count. The counts are in memory only: a restart forgets them.
         """
-        cursor, settled = self.cursor, {*self.settled, *self.storing}
+        cursor, settled, storing = self.cursor, set(self.settled), self.storing
         covered = min(cursor.delivered, self.next_offset)
-        unsettled = [offset for offset in cursor.unacked(covered) if offset not in settled]
-        unsettled += sorted(offset for offset in cursor.counts if offset >= covered and offset not in settled)
+        unsettled = list(cursor.unacked(covered))
+        unsettled += sorted(offset for offset in cursor.counts if offset >= covered)
+        unsettled = [offset for offset in unsettled if offset not in settled and offset not in storing]
         handed = {offset: count for offset in unsettled if (count := self.deliveries(offset))}
         return handed | {offset: count for offset, count in self.rewound.items() if offset >= self.next_offset}
 

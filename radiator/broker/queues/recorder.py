@@ -13,7 +13,7 @@ If their log cannot be written, rows wait here. When they have ``limits.DELIVERY
 
 This module knows offsets, outcomes and header lines. It does not know logs or stores.
 Invariant: an offset in ``Recorder.settled`` is in ``QueueMessages.storing`` of its cursor, and has a row in
-``Recorder.rows``.
+``Recorder.blocks``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from radiator import limits
+from radiator.broker.queues.offset_runs import RunMap
 from radiator.clock import BEFORE
 from radiator.stomp.headers import escape
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
+from radiator.storage.cursor import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from radiator.broker.queues.consumer import Consumer
+    from radiator.broker.queues.offset_runs import Runs
     from radiator.broker.timers.timing import Timing
     from radiator.clock import WallNs
     from radiator.storage.batch import RecordBatch
@@ -46,9 +49,9 @@ REQUEUED: Final = b"requeued"
 
 FINAL: Final = (ACKED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED)
 
-HEADS_MAX: Final = 1_000  # destinations of one log whose lines are stored
+LINES_MAX: Final = 1_000  # destinations, and consumers, of one log whose lines are stored
 
-Handed = tuple[bytes, bytes]  # the lines of a row before its offset and behind it, of all deliveries of one portion
+Span = tuple[int, int]  # consecutive offsets: (start, stop)
 
 _UNTIMED: Final = b"\nsettled-at:%d\n" % BEFORE.wall
 
@@ -56,7 +59,7 @@ _UNTIMED: Final = b"\nsettled-at:%d\n" % BEFORE.wall
 class Settling(Protocol):
     """The messages of one cursor, as far as this module uses them (``queues.messages.QueueMessages``)."""
 
-    storing: set[int]
+    storing: Runs
 
     @property
     def newest_ns(self) -> WallNs:
@@ -80,7 +83,7 @@ class Rows(NamedTuple):
     """
 
     blocks: list[bytes]
-    settled: dict[Any, list[int]]
+    settled: dict[Any, list[Span]]
     waiters: list[Any]
     size_bytes: int
 
@@ -111,7 +114,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
-        self.settled: dict[Any, list[int]] = {}
+        self.settled: dict[Any, list[Span]] = {}
         self.waiters: list[Any] = []
         self.under_way = 0
         self.full = False
@@ -161,8 +164,8 @@ class Recorder:
         self.under_way -= 1
         self.blocks = rows.blocks + self.blocks
         self._size_bytes += rows.size_bytes
-        for source, offsets in self.settled.items():
-            rows.settled[source] = rows.settled.get(source, []) + offsets
+        for source, spans in self.settled.items():
+            rows.settled[source] = rows.settled.get(source, []) + spans
         self.settled = rows.settled
         self.waiters = rows.waiters + self.waiters
 
@@ -181,10 +184,11 @@ class Recorder:
         self._all_bytes += size_bytes
         self.full = self._all_bytes >= limits.DELIVERY_ROWS_BYTES_MAX
 
-    def settle(self, source: Settling, offsets: Sequence[int]) -> None:
+    def settle(self, source: Settling, spans: list[Span]) -> None:
         """Settle offsets with the rows that were just added."""
-        self.settled.setdefault(source, []).extend(offsets)
-        source.storing.update(offsets)
+        self.settled.setdefault(source, []).extend(spans)
+        for start, stop in spans:
+            source.storing.add(start, stop)
 
 
 class SourceRecord:
@@ -198,7 +202,7 @@ class SourceRecord:
         partition_name: The name of the log.
     """
 
-    __slots__ = ("_handed", "_heads", "_middle", "_recorder", "_source", "_subscription", "_timing")
+    __slots__ = ("_handed", "_heads", "_middle", "_recorder", "_source", "_subscription", "_timing", "_whose")
 
     def __init__(
         self, recorder: Recorder, timing: Timing, source: Settling, queue_name: str, partition_name: str
@@ -206,8 +210,9 @@ class SourceRecord:
         self._recorder = recorder
         self._timing = timing
         self._source = source
-        self._handed: dict[int, Handed] = {}
+        self._handed = RunMap()  # the lines of a row up to ``delivered-at``, as a format: ``%d`` is the offset
         self._heads: dict[str, bytes] = {}
+        self._whose: dict[str, bytes] = {}
         self._middle = f"message-partition:{escape(partition_name, '1.2')}\nmessage-offset:"
         self._subscription = f"\nmessage-subscription:{escape(queue_name, '1.2')}"
 
@@ -215,9 +220,9 @@ class SourceRecord:
         head = self._heads.get(destination)
         if head is None:
             named = f"message-destination:{escape(destination, '1.2')}\n" if destination else ""
-            if len(self._heads) >= HEADS_MAX:
+            if len(self._heads) >= LINES_MAX:
                 self._heads.clear()
-            head = self._heads[destination] = f"{named}{self._middle}".encode()
+            head = self._heads[destination] = _literal(f"{named}{self._middle}") + b"%d"
         return head
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
@@ -231,33 +236,39 @@ class SourceRecord:
             consumer: The consumer.
             number: The delivery count of each message.
         """
-        offsets = batch.offsets
-        if isinstance(indexes, range):
-            found: Sequence[int] = offsets[indexes.start : indexes.stop]
-        else:
-            found = [offsets[index] for index in indexes]
-        now_ns = self._timing.now.wall
-        tail = f"{self._whose(consumer)}\ndelivery:{number}\ndelivered-at:{now_ns}".encode()
+        offsets, handed = batch.offsets, self._handed
+        tail = b"%b\ndelivery:%d\ndelivered-at:%d" % (self._consumer(consumer), number, self._timing.now.wall)
         if len(batch.names) == 1:
-            self._handed.update(dict.fromkeys(found, (self._head(batch.names[0]), tail)))
+            form = self._head(batch.names[0]) + tail
+            if isinstance(indexes, range) and isinstance(offsets, range):
+                handed.set(offsets[indexes.start], offsets[indexes.stop - 1] + 1, form)
+            else:
+                for start, stop in ranges([offsets[index] for index in indexes]):
+                    handed.set(start, stop, form)
             return
-        by_name: dict[int, Handed] = {}
-        for index, offset in zip(indexes, found, strict=True):
-            name = batch.destination_ids[index]
-            handed = by_name.get(name)
-            if handed is None:
-                handed = by_name[name] = self._head(batch.names[name]), tail
-            self._handed[offset] = handed
+        by_name: dict[int, list[int]] = {}
+        for index in indexes:
+            by_name.setdefault(batch.destination_ids[index], []).append(offsets[index])
+        for name, found in by_name.items():
+            form = self._head(batch.names[name]) + tail
+            for start, stop in ranges(found):
+                handed.set(start, stop, form)
 
     def adopt(self, consumer: Consumer, offsets: Iterable[int]) -> None:
         """Note messages that a consumer had in flight when recording began: their time of delivery is not known."""
-        source, whose = self._source, self._whose(consumer)
+        source, whose = self._source, self._consumer(consumer)
         for offset in offsets:
-            tail = f"{whose}\ndelivery:{source.deliveries(offset)}".encode()
-            self._handed[offset] = self._head(source.destination_of(offset)), tail
+            tail = b"%b\ndelivery:%d" % (whose, source.deliveries(offset))
+            self._handed.set(offset, offset + 1, self._head(source.destination_of(offset)) + tail)
 
-    def _whose(self, consumer: Consumer) -> str:
-        return f"{self._subscription}\nconsumer:{escape(consumer.full_name, '1.2')}"
+    def _consumer(self, consumer: Consumer) -> bytes:
+        name = consumer.full_name
+        whose = self._whose.get(name)
+        if whose is None:
+            if len(self._whose) >= LINES_MAX:
+                self._whose.clear()
+            whose = self._whose[name] = _literal(f"{self._subscription}\nconsumer:{escape(name, '1.2')}")
+        return whose
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -269,41 +280,56 @@ class SourceRecord:
             outcome: A final outcome.
             transaction: The id of the transaction that acknowledges or refuses them; empty outside of one.
         """
-        self.ended(offsets, outcome, transaction)
-        self._recorder.settle(self._source, offsets)
+        spans = ranges(offsets)
+        self._end(spans, outcome, transaction)
+        self._recorder.settle(self._source, spans)
 
     def ended(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> None:
         """Add the rows of deliveries that have ended. The arguments are those of ``settled``."""
+        self._end(ranges(offsets), outcome, transaction)
+
+    def _end(self, spans: list[Span], outcome: bytes, transaction: str) -> None:
         untimed_after = self._source.newest_ns if self._timing.now is BEFORE else None
-        self._recorder.add(self.rows(offsets, outcome, transaction), untimed_after)
-        self.forget(offsets)
+        self._recorder.add(self._rows(spans, outcome, transaction), untimed_after)
+        for start, stop in spans:
+            self.forget_range(start, stop)
 
     def rows(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> list[bytes]:
         """Return the rows of deliveries that end, without adding them. The arguments are those of ``settled``."""
+        return self._rows(ranges(offsets), outcome, transaction)
+
+    def _rows(self, spans: list[Span], outcome: bytes, transaction: str) -> list[bytes]:
         now = self._timing.now
         # Never before the message was received, also if the clock has gone back: ``as_of_cursor`` relies on it.
         settled_ns = now.wall if now is BEFORE else max(now.wall, self._source.newest_ns)
-        end = f"\nsettled-at:{settled_ns}\noutcome:{outcome.decode()}"
+        behind = b"\nsettled-at:%d\noutcome:%b" % (settled_ns, outcome)
         if transaction:
-            end += f"\ntransaction:{escape(transaction, '1.2')}"
-        behind = end.encode()
-        found: list[Handed | None] = list(map(self._handed.get, offsets))
-        if None in found:
-            found = [each or self._waiting(offset) for each, offset in zip(found, offsets, strict=True)]
-        pairs: Any = zip(found, offsets, strict=True)
-        return [b"%b%d%b%b" % (head, offset, tail, behind) for (head, tail), offset in pairs]
+            behind += _literal(f"\ntransaction:{escape(transaction, '1.2')}")
+        rows: list[bytes] = []
+        for start, stop in spans:
+            for first, end, handed in self._handed.within(start, stop):
+                if handed is not None:
+                    form = handed + behind
+                    rows += [form % offset for offset in range(first, end)]
+                else:
+                    rows += [(self._waiting(offset) + behind) % offset for offset in range(first, end)]
+        return rows
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Forget deliveries whose rows are written."""
-        handed = self._handed
-        for offset in offsets:
-            handed.pop(offset, None)
+        for start, stop in ranges(offsets):
+            self.forget_range(start, stop)
 
     def forget_range(self, start: int, stop: int) -> None:
-        """Forget deliveries of messages in [start, stop), which have been removed from the log."""
-        self.forget([offset for offset in self._handed if start <= offset < stop])
+        """Forget deliveries of messages in [start, stop): their rows are written, or they were removed from the log."""
+        self._handed.remove(start, stop)
 
-    def _waiting(self, offset: int) -> Handed:
+    def _waiting(self, offset: int) -> bytes:
         source = self._source
-        tail = f"{self._subscription}\ndelivery:{source.deliveries(offset)}".encode()
-        return self._head(source.destination_of(offset)), tail
+        tail = b"%b\ndelivery:%d" % (_literal(self._subscription), source.deliveries(offset))
+        return self._head(source.destination_of(offset)) + tail
+
+
+def _literal(text: str) -> bytes:
+    """Return a text as a part of a format."""
+    return text.replace("%", "%%").encode()
