@@ -10,7 +10,8 @@ filters rows where a batch is only partly selected, and slices the result into R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -88,16 +89,24 @@ class Decoder:
         selection: The records to return.
         rows_per_batch: The maximum number of rows of a RecordBatch.
         counters: Counts the decoded batches and the rows.
+        only_keys: The only key of a map column that the caller needs, by column. The maps may omit the others.
     """
 
     def __init__(
-        self, partition: str, schema: pa.Schema, selection: Selection, rows_per_batch: int, counters: Counters
+        self,
+        partition: str,
+        schema: pa.Schema,
+        selection: Selection,
+        rows_per_batch: int,
+        counters: Counters,
+        only_keys: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.schema, self.selection, self.counters = schema, selection, counters
         self._partition = partition
         self._rows_per_batch = rows_per_batch
         self._low, self._high = selection.offsets_of(partition)
         self._names = NameTable()
+        self._only_keys = only_keys
         self._make = [(_MAKERS[field.name], field.type) for field in schema]
 
     @property
@@ -167,7 +176,7 @@ class Decoder:
 
     def _columns(self, rows: Rows, low: int, high: int) -> pa.RecordBatch:
         self.counters.batches_decoded += len(rows.at)
-        made = _Made(rows, self._partition, self._names)
+        made = _Made(rows, self._partition, self._names, self._only_keys)
         batch = pa.RecordBatch.from_arrays([make(made, kind) for make, kind in self._make], schema=self.schema)
         mask = self._mask(rows, low, high)
         return batch if mask.all() else batch.filter(pa.array(mask))
@@ -188,8 +197,8 @@ class Decoder:
 class _Made:
     """The rows of a RecordBatch, and the values that several columns share."""
 
-    def __init__(self, rows: Rows, partition: str, names: NameTable) -> None:
-        self.rows, self.partition, self.names = rows, partition, names
+    def __init__(self, rows: Rows, partition: str, names: NameTable, only_keys: Mapping[str, str]) -> None:
+        self.rows, self.partition, self.names, self.only_keys = rows, partition, names, only_keys
         self._maps: HeaderMaps | None = None
 
     @property
@@ -247,8 +256,8 @@ _MAKERS: dict[str, Callable[[_Made, Any], pa.Array]] = {
     "receive_ns": lambda made, kind: _longs(made.rows.receive_ns),
     "event_ns": lambda made, kind: _optional(made.rows.event_ns),
     "transmit_ns": lambda made, kind: _optional(made.rows.transmit_ns),
-    "tags": lambda made, kind: made.maps.tags(),
-    "headers": lambda made, kind: made.maps.headers(),
+    "tags": lambda made, kind: made.maps.tags(made.only_keys.get("tags")),
+    "headers": lambda made, kind: made.maps.headers(made.only_keys.get("headers")),
     "body": lambda made, kind: _binary(*made.rows.bodies()),
     "size": lambda made, kind: _longs(made.rows.sizes),
     HEADER_BLOCK: lambda made, kind: _binary(*made.rows.headers()),

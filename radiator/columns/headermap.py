@@ -76,8 +76,14 @@ class HeaderMaps:
             self._regular = _valid(text, offsets[:-1][filled] - begin)
         self._escaped = self._regular and bool((text == ord("\\")).any())
 
-    def headers(self) -> pa.MapArray:
-        """Return all headers, one map per block."""
+    def headers(self, key: str | None = None) -> pa.MapArray:
+        """Return all headers, one map per block.
+
+        Args:
+            key: The only key that the caller needs. The maps may omit the others.
+        """
+        if key is not None and (maps := self._only(key, 0)) is not None:
+            return maps
         if self._uniform is not None and (maps := self._uniform.maps(b"")) is not None:
             return maps
         self._look()
@@ -85,8 +91,14 @@ class HeaderMaps:
             return self._slowly("")
         return self._maps(self._lines, None, 0)
 
-    def tags(self) -> pa.MapArray:
-        """Return the headers whose names begin with ``tag-``, without that prefix, one map per block."""
+    def tags(self, key: str | None = None) -> pa.MapArray:
+        """Return the headers whose names begin with ``tag-``, without that prefix, one map per block.
+
+        Args:
+            key: The only key that the caller needs. The maps may omit the others.
+        """
+        if key is not None and (maps := self._only(TAG_PREFIX + key, len(TAG_PREFIX))) is not None:
+            return maps
         if self._uniform is not None and (maps := self._uniform.maps(TAG_PREFIX.encode())) is not None:
             return maps
         self._look()
@@ -101,6 +113,12 @@ class HeaderMaps:
         is_chosen[chosen] = True
         np.cumsum(is_chosen, out=before[1:])
         return self._maps(before[self._lines], chosen, len(TAG_PREFIX))
+
+    def _only(self, name: str, cut: int) -> pa.MapArray | None:
+        """Return the maps of the lines with one name, or None if that is not simple."""
+        if self._uniform is None or not (name.isascii() and name.isprintable()) or ":" in name or "\\" in name:
+            return None
+        return self._uniform.maps_of(f"{name}:".encode(), cut)
 
     def _maps(self, line_offsets: Offsets, lines: Ints | None, cut: int) -> pa.MapArray:
         """Return the maps of the given lines, or of all lines; ``cut`` bytes are removed from each name."""

@@ -60,6 +60,7 @@ class ReadOptions:
         warn_once: A directory that lets several reads print each warning once, or None.
         deliveries: The deliveries to return, if the read is of the table of deliveries; None reads messages.
         as_of_cursor: Only the messages that this queue or durable subscription had acknowledged, or None.
+        only_keys: The only key of a map column that the caller needs, by column. The maps may omit the others.
         as_of_ns: The moment of ``as_of_cursor``, in nanoseconds since the epoch; None is now.
     """
 
@@ -80,4 +81,5 @@ class ReadOptions:
     warn_once: str | None = None
     deliveries: DeliveryFilter | None = None
     as_of_cursor: str | None = None
+    only_keys: Mapping[str, str] = field(default_factory=dict)
     as_of_ns: int | None = None

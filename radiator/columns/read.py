@@ -75,7 +75,7 @@ def read(
     for wanted in ranges:
         if decoder is None or wanted.partition != partition:
             partition = wanted.partition
-            decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
+            decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters, options.only_keys)
         for chunk in scan(wanted, note, counters, fs, reach):
             yield from found()
             for batch in decoder.decode(*chunk, contradicted(wanted)):

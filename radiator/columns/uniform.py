@@ -73,6 +73,40 @@ class UniformBlocks:
         offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
         return pa.MapArray.from_arrays(pa.array(offsets), _repeated(names, count), values)
 
+    def maps_of(self, word: bytes, cut: int) -> pa.MapArray | None:
+        """Return the lines with one name, as an Arrow map per block.
+
+        Args:
+            word: The name with its colon. It contains neither an escape nor a character outside ASCII.
+            cut: The number of bytes to remove from the beginning of the name.
+
+        Returns:
+            The maps, or None if the name is in another line, in several, or only in some blocks, or if a value is not
+            plain ASCII.
+        """
+        chosen = [line for line in self._lines if line.name == word]
+        if len(chosen) > 1 or not all(self._begins(line, word) for line in chosen):
+            return None
+        if not all(self._differs(line, word) for line in self._lines if line.name != word):
+            return None
+        count, width = len(self._lines[0].starts), len(chosen)
+        values = self._values(chosen)
+        if not _plain(values):
+            return None
+        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+        names = [word[cut:-1]] * width
+        return pa.MapArray.from_arrays(pa.array(offsets), _repeated(names, count), values)
+
+    def _differs(self, line: Line, word: bytes) -> bool:
+        """Return True if the line begins with ``word`` in no block; False may be wrong.
+
+        One byte decides: the first one in which the line of the first block differs.
+        """
+        at = next((n for n, (a, b) in enumerate(zip(line.name, word, strict=False)) if a != b), None)
+        if at is None or int(line.starts[-1]) + at >= len(self._data):
+            return False
+        return bool((self._data[at:][line.starts] != word[at]).all())
+
     def _begins(self, line: Line, word: bytes) -> bool:
         """Return True if the line begins with ``word`` in all blocks."""
         if not word:

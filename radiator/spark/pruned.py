@@ -28,8 +28,9 @@ from pyspark.sql.types import StructField, StructType
 
 from radiator.columns.selection import Selection
 from radiator.spark.pushdown import narrow
-from radiator.spark.schema import BY_NAME, arrow_schema
+from radiator.spark.schema import BY_NAME, arrow_schema, is_plain
 
+_MAPS = frozenset({"tags", "headers"})
 FILTERS, PIN, PART = "radiator.filters", "radiator.pin", "radiator.part"  # keys of the metadata of columns
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,12 +46,27 @@ class Request:
         filters: The filters that the reader applies.
         ends: The first offset that is not read, by partition; None is the first query over a DataFrame.
         parts: The part of each column of the result; None is the column itself.
+        names: The name of each column of the result.
     """
 
     columns: StructType
     filters: tuple[Filter, ...]
     ends: Mapping[str, int] | None
     parts: tuple[Part | None, ...]
+    names: tuple[str, ...]
+
+    def only_keys(self) -> dict[str, str]:
+        """Return the only key that the scan uses of a map column, by column. Other columns are not in the result.
+
+        With struct columns the result is empty, because their decoders may need other headers.
+        """
+        if not is_plain(self.columns.names):
+            return {}
+        used: dict[str, set[str | None]] = {}
+        for part, column in zip(self.parts, self.names, strict=True):
+            name, key = part if part else (column, None)
+            used.setdefault(name, set()).add(key)
+        return {name: key for name, (key, *more) in used.items() if name in _MAPS and key is not None and not more}
 
     def narrowed(self, selection: Selection) -> Selection:
         """Return a selection combined with the filters.
@@ -84,6 +100,7 @@ def request_of(schema: StructType) -> Request | None:
         filters=tuple(_filters(first.metadata[FILTERS])),
         ends=None if pin is None else loads(b64decode(pin)).ends,
         parts=parts,
+        names=tuple(schema.names),
     )
 
 
@@ -156,13 +173,30 @@ def value_of(maps: pa.MapArray, key: str) -> pa.StringArray:
         key: The key.
     """
     offsets = np.asarray(maps.offsets)
-    found = np.flatnonzero(pc.equal(maps.keys, key)).astype(np.int64)  # positions in the keys of all maps
-    found = found[(found >= offsets[0]) & (found < offsets[-1])]
+    begin, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    keys, items = maps.keys.slice(begin, count), maps.items.slice(begin, count)  # those of a slice of maps
+    offsets = offsets - begin
+    if count == len(maps) and np.array_equal(offsets, np.arange(count + 1)) and _all_are(keys, key):
+        return items
+    found = np.flatnonzero(pc.equal(keys, key)).astype(np.int64)  # positions in the keys of all maps
     place = np.searchsorted(found, offsets[:-1])
     hit = place < len(found)
     at = found[np.minimum(place, len(found) - 1)] if len(found) else np.zeros(len(maps), np.int64)
     hit &= at < offsets[1:]
-    return maps.items.take(pa.array(at, mask=~hit))
+    return items.take(pa.array(at, mask=~hit))
+
+
+def _all_are(keys: pa.StringArray, key: str) -> bool:
+    """Return True if all keys are ``key``; False may be wrong. It compares bytes, which is faster than ``pc.equal``."""
+    word, (_, offsets, data) = key.encode(), keys.buffers()
+    size = len(word)
+    if not size or data is None:
+        return False
+    bounds = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    if (np.diff(bounds) != size).any():
+        return False
+    text = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    return text[:size].tobytes() == word and np.array_equal(text[size:], text[:-size])
 
 
 # The columns that parts are made from, where they have other names.

@@ -48,7 +48,7 @@ from radiator.spark.split import Split
 from radiator.spark.stream import stream_reader
 from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
-from radiator.spark.worker import quiet
+from radiator.spark.worker import settle_planning
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
@@ -59,11 +59,11 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
     """
 
     def __init__(self, options: Any) -> None:
-        quiet()  # the JVM closes the pipe of a planning process as soon as it has the plan
+        settle_planning()  # the JVM closes the pipe of a planning process as soon as it has the plan
         super().__init__(options)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        quiet()
+        settle_planning()
         self.__dict__.update(state)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -199,7 +199,8 @@ class PrunedReader(DataSourceReader):  # type: ignore[misc]
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, request: Request) -> None:
-        self._options, self._schema, self._request = options, schema, request
+        self._options = replace(options, only_keys=request.only_keys())
+        self._schema, self._request = schema, request
         self._table = table_of(options, request.columns)
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -3,7 +3,7 @@
 Garbage collection: Spark reuses the workers and runs Python's collector after each task. With pyspark, pyarrow and
 numpy in memory, that is a walk over permanent objects: measured, 20 to 30 ms before each next task. So these objects
 are frozen when the first task starts, and again at the second, because the first has imported a third of them. Objects
-of later tasks are collected as before.
+of later tasks are collected as before. The processes that plan do the same for each query.
 
 Memory: columns are allocated and freed in pieces of some MiB. glibc returns such pieces to the kernel and requests them
 again, zeroed page by page: a tenth of the CPU time of ``tags``. Here glibc retains up to 64 MiB.
@@ -25,17 +25,31 @@ from radiator.limits import MIB
 
 RETAINED_BYTES = 64 * MIB
 _FREEZES = 2
-_tasks = 0
+_freezes = 0
 
 
 def settle() -> None:
     """Set up the process of a task. Call it at the start of each task."""
-    global _tasks
-    if _tasks < _FREEZES:
-        _tasks += 1
-        gc.freeze()
+    if _freeze():
         quiet()
         malloc.keep_freed(RETAINED_BYTES)  # half of it is the maximum threshold of mmap
+
+
+def settle_planning() -> None:
+    """Set up a process that plans queries. Call it for each query. In other processes it does nothing."""
+    if hasattr(sys.modules["__main__"], "manager"):  # Spark's daemon
+        _freeze()
+        quiet()
+
+
+def _freeze() -> bool:
+    """Freeze all objects at the first calls, and return True then."""
+    global _freezes
+    if _freezes == _FREEZES:
+        return False
+    _freezes += 1
+    gc.freeze()
+    return True
 
 
 def quiet() -> None:

@@ -162,7 +162,7 @@ def encode_batch(
         if pieces is not None:
             return pieces
     header_off = array("i", accumulate(map(len, blocks), initial=0))
-    body_off = array("i", accumulate(map(len, bodies), initial=0))
+    body_off = array("i", accumulate(map(len, bodies), initial=0)) if any(bodies) else array("i", bytes(4 * count + 4))
     dictionary = b"".join([part for name in map(str.encode, names) for part in (U32.pack(len(name)), name)])
     columns = [_i64(receive_ns)]
     if event_ns is not None:

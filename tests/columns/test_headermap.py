@@ -111,6 +111,33 @@ def test_blocks_that_are_alike_say_the_same_as_one_by_one(blocks: list[bytes], b
     apart = [maps_of([block]) for block in blocks]  # too few to be alike
     assert [dict(row) for row in headers.to_pylist()] == [dict(each.headers().to_pylist()[0]) for each in apart]
     assert [dict(row) for row in tags.to_pylist()] == [dict(each.tags().to_pylist()[0]) for each in apart]
+    for key in ("a", "", "-", "flight", "tag-a", "tagb"):
+        assert _values(maps.headers(key), key) == _values(headers, key)
+        assert _values(maps.tags(key), key) == _values(tags, key)
+
+
+def _values(maps: pa.MapArray, key: str) -> list[str | None]:
+    maps.validate(full=True)
+    return [next((value for name, value in row if name == key), None) for row in maps.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (b"a:1\ntag-b:34", True),
+        (b"\xff:1\ntag-b:34", True),
+        (b"a:1\ntag-bb:34", False),
+        (b"tag-b:1\ntag-b:2", False),
+        (b"tag-b:1\na:2", False),
+        (b"a:1\ntag-b:\\c", False),
+        (b"a:1\ntag-b", False),
+    ],
+)
+def test_one_key_is_cut_from_blocks_that_are_alike(other: bytes, found: bool) -> None:
+    for blocks in [b"a:1\ntag-b:23"] * BLOCKS_MIN + [other], [b"a:1\ntag-b:23", other] * BLOCKS_MIN:
+        data, offsets = np.frombuffer(b"".join(blocks), np.uint8), np.cumsum([0, *map(len, blocks)]).astype(np.int32)
+        shape = uniform_blocks(data, offsets)
+        assert (shape is not None and shape.maps_of(b"tag-b:", 4) is not None) == found
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
 from radiator.spark import read, register
+from radiator.spark.pruned import value_of
 from radiator.spark.scan_rule import install
 from tests.spark.stores import Message, Writer, numbered
 from tests.tiers import sampled
@@ -140,3 +142,25 @@ def test_a_session_gets_the_rule_once(spark: Any) -> None:
     assert install(spark) is None
     rules = spark._jsparkSession.experimental().extraOptimizations()
     assert [rules.apply(at).getClass().getName() for at in range(rules.size())].count("radiator.ScanRule") == 1
+
+
+@pytest.mark.parametrize("key", ["k", "other", "", "none", "ä"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[("k", "1")], [("k", "2")], [("k", "3")], [("k", "4")]],
+        [[("k", "1"), ("other", "2")], [("k", "3"), ("other", "4")], [("k", "5"), ("other", "6")]],
+        [[("k", "1")], [], [("k", "2"), ("k", "3")], [("", "4"), ("k", "5")]],
+        [[("kk", "1"), ("ä", "2")], [("x", "3")], [("ä", "4"), ("k", "5")]],
+        [[("k", "1")], [("x", "2")], [("k", "3")]],
+        [[], [], []],
+    ],
+)
+def test_the_value_of_a_key_is_the_first_one_in_each_map_also_in_slices(
+    rows: list[list[tuple[str, str]]], key: str
+) -> None:
+    maps = pa.array(rows, pa.map_(pa.string(), pa.string()))
+    for start in range(len(rows)):
+        for count in range(1, len(rows) - start + 1):
+            expected = [next((v for k, v in row if k == key), None) for row in rows[start : start + count]]
+            assert value_of(maps.slice(start, count), key).to_pylist() == expected

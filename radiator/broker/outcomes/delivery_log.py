@@ -73,7 +73,7 @@ class DeliveryLog:
             return
         rows = recorder.take(core.timing.now.wall)
         self._append(partition, rows.blocks)
-        for source, spans in rows.settled.items():
+        for source, (_, spans) in rows.settled.items():
             if source.cursor.stored:
                 core.store.cursors.together(source.cursor, spans)
         core.store.together([partition], [], partial(self._decided, rows))
@@ -90,8 +90,8 @@ class DeliveryLog:
             self._full_logged = False
             log.warning("%s: rows are stored again, and queues with record: deliveries deliver again", DELIVERIES)
         self._core.stats.count(deliveries_recorded=len(rows.blocks))
-        for source, spans in rows.settled.items():
-            source.rows_stored(spans, self._core.store.cursors.decided)
+        for source, settled in rows.settled.items():
+            source.rows_stored(settled, self._core.store.cursors.decided)
         for waiter in rows.waiters:
             waiter.settle()
 

@@ -25,18 +25,17 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker.queues import end_reasons
 from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.message_states import TRANSITIONS, Event, State
-from radiator.broker.queues.offset_runs import Runs
 from radiator.broker.queues.recorder import ACKED, DROPPED, PURGED, SourceRecord
 from radiator.broker.queues.skipped import Skipped
 
 if TYPE_CHECKING:
     from radiator.broker.logs.feed import Feed
     from radiator.broker.queues.ack_timeouts import Timeouts
-    from radiator.broker.queues.recorder import Span
+    from radiator.broker.queues.recorder import Settled, Span
     from radiator.broker.timers.timing import Timing
     from radiator.clock import WallNs
 
-NONE = Runs()  # shared by all cursors without a record; it stays empty
+NONE: set[int] = set()  # shared by all cursors without a record; it stays empty
 MARKED = frozenset([State.RETURNED, State.DEFERRED, State.BURIED, State.DROPPED])  # the states in ``_states``
 
 
@@ -109,7 +108,7 @@ class QueueMessages(ABC):
         self.waiting = max(0, unsettled)
         self.settled: list[int] = []
         self.record: SourceRecord | None = None
-        self.storing = NONE
+        self.storing: set[int] = NONE
         self.dropped: list[int] = []
         self.burying = 0
         self.lost_to = 0
@@ -183,7 +182,7 @@ class QueueMessages(ABC):
         assert self.burying == len(buried) and len(self.deferred) == len(deferred)
         assert not any(map(self.cursor.is_acked, self.settled))
         unsettled = sum(stop - start for start, stop in self.cursor.unsettled_in(self.cursor.floor, self.next_offset))
-        storing = len(self.settled) + self._storing_within(self.cursor.floor, self.next_offset)
+        storing = len(self.settled) + sum(not self.cursor.is_acked(each) for each in self.storing)
         others: int = unsettled - storing - sum([len(offsets) for _, offsets in places])
         assert others >= 0
         return others
@@ -402,7 +401,7 @@ class QueueMessages(ABC):
         if start >= stop:
             return
         unsettled = stop - start - sum(to - since for since, to in self.cursor.settled_in(start, stop))
-        unsettled -= self._storing_within(start, stop)
+        unsettled -= sum(start <= offset < stop and not self.cursor.is_acked(offset) for offset in self.storing)
         fresh = max(0, stop - max(start, self.next_offset))
         marked = [offset for offset in self._states if start <= offset < stop]
         lost = fresh + sum(self._states[offset] is not State.BURIED for offset in marked)
@@ -455,12 +454,7 @@ class QueueMessages(ABC):
         self._flush()
         self.record = record
         if self.storing is NONE:
-            self.storing = Runs()
-
-    def _storing_within(self, start: int, stop: int) -> int:
-        """Return how many offsets in [start, stop) are in ``storing`` and not in the cursor."""
-        runs = self.storing.within(start, stop)
-        return sum(not self.cursor.is_acked(offset) for run in runs for offset in range(*run))
+            self.storing = set()
 
     @property
     @abstractmethod
@@ -488,15 +482,15 @@ class QueueMessages(ABC):
         self.settle(offsets, None)
         self.feed.pin()
 
-    def rows_stored(self, spans: list[Span], apply: Callable[[Any, list[Span]], None]) -> None:
+    def rows_stored(self, settled: Settled, apply: Callable[[Any, list[Span]], None]) -> None:
         """Take note that the journal has settled offsets and their rows.
 
         Args:
-            spans: The offsets, which are in ``storing``, as (start, stop) of consecutive ones.
+            settled: The offsets, which are in ``storing``.
             apply: Called with the cursor and the offsets: the journal has them.
         """
-        for start, stop in spans:
-            self.storing.remove(start, stop)
+        offsets, spans = settled
+        self.storing.difference_update(offsets)
         if self.closed:
             return
         apply(self.cursor, spans)

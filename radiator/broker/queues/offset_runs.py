@@ -90,6 +90,11 @@ class RunMap:
         self._stops: list[int] = []
         self._values: list[bytes] = []
 
+    @property
+    def end(self) -> int:
+        """The offset behind the last one; 0 if there is none."""
+        return self._stops[-1] if self._stops else 0
+
     def set(self, start: int, stop: int, value: bytes) -> None:
         """Set the value of the offsets in [start, stop)."""
         starts, stops, values = self._starts, self._stops, self._values

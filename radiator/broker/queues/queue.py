@@ -626,11 +626,10 @@ class QueueSource(QueueMessages):
         A cursor that is set back gets these messages as fresh ones. ``expect_again`` lets the new cursor deliver them
         as redelivered, with their count. The counts are in memory only: a restart forgets them.
         """
-        cursor, settled, storing = self.cursor, set(self.settled), self.storing
+        cursor, settled = self.cursor, {*self.settled, *self.storing}
         covered = min(cursor.delivered, self.next_offset)
-        unsettled = list(cursor.unacked(covered))
-        unsettled += sorted(offset for offset in cursor.counts if offset >= covered)
-        unsettled = [offset for offset in unsettled if offset not in settled and offset not in storing]
+        unsettled = [offset for offset in cursor.unacked(covered) if offset not in settled]
+        unsettled += sorted(offset for offset in cursor.counts if offset >= covered and offset not in settled)
         handed = {offset: count for offset in unsettled if (count := self.deliveries(offset))}
         return handed | {offset: count for offset, count in self.rewound.items() if offset >= self.next_offset}
 
@@ -1395,20 +1394,19 @@ class Queue:
         tails = source.feed.wire.tails(batch, consumer.session.version)
         count = len(indexes)
         source.traffic.sent(count)
-        if source.record is not None:
-            source.record.delivered(batch, indexes, consumer, 1)
-        if self.gap or self.note:
-            first, indexes = indexes[0], indexes[1:]
-            lines = self._report(source, batch.offsets[first])
-            consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], FIRST_TIME + lines)
-        if not indexes:
-            pass
-        elif isinstance(indexes, range):
+        if isinstance(indexes, range):
             run = slice(indexes.start, indexes.stop)
-            consumer.deliver(source.feed, source, batch.offsets[run], tails[run], FIRST_TIME)  # type: ignore[arg-type]
+            offsets, tails = batch.offsets[run], tails[run]
         else:
-            offsets = [batch.offsets[index] for index in indexes]
-            consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes], FIRST_TIME)
+            offsets, tails = [batch.offsets[index] for index in indexes], [tails[index] for index in indexes]
+        if source.record is not None:
+            source.record.delivered(batch, indexes, offsets, consumer, 1)
+        if self.gap or self.note:
+            lines = self._report(source, offsets[0])
+            consumer.deliver(source.feed, source, [offsets[0]], [tails[0]], FIRST_TIME + lines)
+            offsets, tails = offsets[1:], tails[1:]
+        if offsets:
+            consumer.deliver(source.feed, source, offsets, tails, FIRST_TIME)  # type: ignore[arg-type]
         consumer.session.queue_ring.served(consumer, self)
         if self.shares is not None:
             self.shares.served(consumer, count)
@@ -1450,7 +1448,7 @@ class Queue:
         else:
             source.traffic.sent(1)
         if source.record is not None:
-            source.record.delivered(batch, [index], consumer, count)
+            source.record.delivered(batch, [index], [offset], consumer, count)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         consumer.session.queue_ring.served(consumer, self)
         self.served(consumer)

@@ -18,6 +18,7 @@ Invariant: an offset in ``Recorder.settled`` is in ``QueueMessages.storing`` of 
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from radiator import limits
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from radiator.broker.queues.consumer import Consumer
-    from radiator.broker.queues.offset_runs import Runs
     from radiator.broker.timers.timing import Timing
     from radiator.clock import WallNs
     from radiator.storage.batch import RecordBatch
@@ -51,7 +51,10 @@ FINAL: Final = (ACKED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED)
 
 LINES_MAX: Final = 1_000  # destinations, and consumers, of one log whose lines are stored
 
+RUN_MIN: Final = 8  # consecutive messages of one delivery: fewer are stored one by one
+
 Span = tuple[int, int]  # consecutive offsets: (start, stop)
+Settled = tuple[list[int], list[Span]]  # the same offsets twice: one by one, and as spans
 
 _UNTIMED: Final = b"\nsettled-at:%d\n" % BEFORE.wall
 
@@ -59,7 +62,7 @@ _UNTIMED: Final = b"\nsettled-at:%d\n" % BEFORE.wall
 class Settling(Protocol):
     """The messages of one cursor, as far as this module uses them (``queues.messages.QueueMessages``)."""
 
-    storing: Runs
+    storing: set[int]
 
     @property
     def newest_ns(self) -> WallNs:
@@ -83,7 +86,7 @@ class Rows(NamedTuple):
     """
 
     blocks: list[bytes]
-    settled: dict[Any, list[Span]]
+    settled: dict[Any, Settled]
     waiters: list[Any]
     size_bytes: int
 
@@ -114,7 +117,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
-        self.settled: dict[Any, list[Span]] = {}
+        self.settled: dict[Any, Settled] = {}
         self.waiters: list[Any] = []
         self.under_way = 0
         self.full = False
@@ -164,8 +167,9 @@ class Recorder:
         self.under_way -= 1
         self.blocks = rows.blocks + self.blocks
         self._size_bytes += rows.size_bytes
-        for source, spans in self.settled.items():
-            rows.settled[source] = rows.settled.get(source, []) + spans
+        for source, (offsets, spans) in self.settled.items():
+            before = rows.settled.get(source, ([], []))
+            rows.settled[source] = before[0] + offsets, before[1] + spans
         self.settled = rows.settled
         self.waiters = rows.waiters + self.waiters
 
@@ -184,11 +188,12 @@ class Recorder:
         self._all_bytes += size_bytes
         self.full = self._all_bytes >= limits.DELIVERY_ROWS_BYTES_MAX
 
-    def settle(self, source: Settling, spans: list[Span]) -> None:
-        """Settle offsets with the rows that were just added."""
-        self.settled.setdefault(source, []).extend(spans)
-        for start, stop in spans:
-            source.storing.add(start, stop)
+    def settle(self, source: Settling, offsets: Sequence[int], spans: list[Span]) -> None:
+        """Settle offsets, which are given twice, with the rows that were just added."""
+        settled = self.settled.setdefault(source, ([], []))
+        settled[0].extend(offsets)
+        settled[1].extend(spans)
+        source.storing.update(offsets)
 
 
 class SourceRecord:
@@ -202,7 +207,17 @@ class SourceRecord:
         partition_name: The name of the log.
     """
 
-    __slots__ = ("_handed", "_heads", "_middle", "_recorder", "_source", "_subscription", "_timing", "_whose")
+    __slots__ = (
+        "_heads",
+        "_middle",
+        "_recorder",
+        "_runs",
+        "_single",
+        "_source",
+        "_subscription",
+        "_timing",
+        "_whose",
+    )
 
     def __init__(
         self, recorder: Recorder, timing: Timing, source: Settling, queue_name: str, partition_name: str
@@ -210,7 +225,9 @@ class SourceRecord:
         self._recorder = recorder
         self._timing = timing
         self._source = source
-        self._handed = RunMap()  # the lines of a row up to ``delivered-at``, as a format: ``%d`` is the offset
+        # The lines of a row up to ``delivered-at``, as a format in which ``%d`` is the offset. It is in one of the two.
+        self._runs = RunMap()
+        self._single: dict[int, bytes] = {}
         self._heads: dict[str, bytes] = {}
         self._whose: dict[str, bytes] = {}
         self._middle = f"message-partition:{escape(partition_name, '1.2')}\nmessage-offset:"
@@ -227,39 +244,45 @@ class SourceRecord:
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
-    def delivered(self, batch: RecordBatch, indexes: range | list[int], consumer: Consumer, number: int) -> None:
+    def delivered(
+        self, batch: RecordBatch, indexes: range | list[int], offsets: Sequence[int], consumer: Consumer, number: int
+    ) -> None:
         """Note that a consumer gets messages of one batch.
 
         Args:
             batch: The batch.
             indexes: Which of its messages.
+            offsets: Their offsets.
             consumer: The consumer.
             number: The delivery count of each message.
         """
-        offsets, handed = batch.offsets, self._handed
         tail = b"%b\ndelivery:%d\ndelivered-at:%d" % (self._consumer(consumer), number, self._timing.now.wall)
         if len(batch.names) == 1:
             form = self._head(batch.names[0]) + tail
-            if isinstance(indexes, range) and isinstance(offsets, range):
-                handed.set(offsets[indexes.start], offsets[indexes.stop - 1] + 1, form)
+            if isinstance(offsets, range) and len(offsets) >= RUN_MIN:
+                # Messages that are delivered again come one by one, so nothing is known of these.
+                self._runs.set(offsets.start, offsets.stop, form)
             else:
-                for start, stop in ranges([offsets[index] for index in indexes]):
-                    handed.set(start, stop, form)
+                self._set(offsets, form)
             return
         by_name: dict[int, list[int]] = {}
-        for index in indexes:
-            by_name.setdefault(batch.destination_ids[index], []).append(offsets[index])
+        for index, offset in zip(indexes, offsets, strict=True):
+            by_name.setdefault(batch.destination_ids[index], []).append(offset)
         for name, found in by_name.items():
-            form = self._head(batch.names[name]) + tail
-            for start, stop in ranges(found):
-                handed.set(start, stop, form)
+            self._set(found, self._head(batch.names[name]) + tail)
+
+    def _set(self, offsets: Sequence[int], form: bytes) -> None:
+        if offsets[0] < self._runs.end:  # delivered again
+            for offset in offsets:
+                self._runs.remove(offset, offset + 1)
+        self._single.update(dict.fromkeys(offsets, form))
 
     def adopt(self, consumer: Consumer, offsets: Iterable[int]) -> None:
         """Note messages that a consumer had in flight when recording began: their time of delivery is not known."""
         source, whose = self._source, self._consumer(consumer)
         for offset in offsets:
             tail = b"%b\ndelivery:%d" % (whose, source.deliveries(offset))
-            self._handed.set(offset, offset + 1, self._head(source.destination_of(offset)) + tail)
+            self._set([offset], self._head(source.destination_of(offset)) + tail)
 
     def _consumer(self, consumer: Consumer) -> bytes:
         name = consumer.full_name
@@ -281,48 +304,77 @@ class SourceRecord:
             transaction: The id of the transaction that acknowledges or refuses them; empty outside of one.
         """
         spans = ranges(offsets)
-        self._end(spans, outcome, transaction)
-        self._recorder.settle(self._source, spans)
+        self._end(offsets, spans, outcome, transaction)
+        self._recorder.settle(self._source, offsets, spans)
 
     def ended(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> None:
         """Add the rows of deliveries that have ended. The arguments are those of ``settled``."""
-        self._end(ranges(offsets), outcome, transaction)
+        self._end(offsets, ranges(offsets), outcome, transaction)
 
-    def _end(self, spans: list[Span], outcome: bytes, transaction: str) -> None:
+    def _end(self, offsets: Sequence[int], spans: list[Span], outcome: bytes, transaction: str) -> None:
         untimed_after = self._source.newest_ns if self._timing.now is BEFORE else None
-        self._recorder.add(self._rows(spans, outcome, transaction), untimed_after)
-        for start, stop in spans:
-            self.forget_range(start, stop)
+        behind = self._behind(outcome, transaction)
+        blocks, single = self._in_runs(offsets, spans, behind)
+        if single:
+            blocks += self._alone(single, list(map(self._single.pop, single, repeat(None))), behind)
+        self._recorder.add(blocks, untimed_after)
+        if self._runs.end:
+            for start, stop in spans:
+                self._runs.remove(start, stop)
 
     def rows(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> list[bytes]:
         """Return the rows of deliveries that end, without adding them. The arguments are those of ``settled``."""
-        return self._rows(ranges(offsets), outcome, transaction)
+        behind = self._behind(outcome, transaction)
+        blocks, single = self._in_runs(offsets, ranges(offsets), behind)
+        return blocks + self._alone(single, list(map(self._single.get, single)), behind)
 
-    def _rows(self, spans: list[Span], outcome: bytes, transaction: str) -> list[bytes]:
+    def _behind(self, outcome: bytes, transaction: str) -> bytes:
+        """Return the lines behind those of the delivery, as a format."""
         now = self._timing.now
         # Never before the message was received, also if the clock has gone back: ``as_of_cursor`` relies on it.
         settled_ns = now.wall if now is BEFORE else max(now.wall, self._source.newest_ns)
         behind = b"\nsettled-at:%d\noutcome:%b" % (settled_ns, outcome)
-        if transaction:
-            behind += _literal(f"\ntransaction:{escape(transaction, '1.2')}")
-        rows: list[bytes] = []
-        for start, stop in spans:
-            for first, end, handed in self._handed.within(start, stop):
-                if handed is not None:
-                    form = handed + behind
-                    rows += [form % offset for offset in range(first, end)]
-                else:
-                    rows += [(self._waiting(offset) + behind) % offset for offset in range(first, end)]
-        return rows
+        return behind + _literal(f"\ntransaction:{escape(transaction, '1.2')}") if transaction else behind
 
-    def forget(self, offsets: Iterable[int]) -> None:
+    def _in_runs(self, offsets: Sequence[int], spans: list[Span], behind: bytes) -> tuple[list[bytes], Sequence[int]]:
+        """Return the rows of those offsets that are in runs, and the other offsets."""
+        rows: list[bytes] = []
+        if not self._runs.end:
+            return rows, offsets
+        others: list[int] = []
+        for start, stop in spans:
+            for first, end, lines in self._runs.within(start, stop):
+                if lines is None:
+                    others.extend(range(first, end))
+                else:
+                    form = lines + behind
+                    rows += [form % offset for offset in range(first, end)]
+        return rows, others
+
+    def _alone(self, offsets: Sequence[int], found: list[bytes | None], behind: bytes) -> list[bytes]:
+        """Return the rows of offsets whose lines were stored one by one."""
+        if None in found:
+            found = [lines or self._waiting(offset) for lines, offset in zip(found, offsets, strict=True)]
+        forms = {lines: lines + behind for lines in set(found) if lines is not None}
+        pairs: Any = zip(found, offsets, strict=True)
+        return [forms[lines] % offset for lines, offset in pairs]
+
+    def forget(self, offsets: Sequence[int]) -> None:
         """Forget deliveries whose rows are written."""
-        for start, stop in ranges(offsets):
-            self.forget_range(start, stop)
+        self._forget(offsets, ranges(offsets))
+
+    def _forget(self, offsets: Iterable[int], spans: list[Span]) -> None:
+        if self._single:
+            pop = self._single.pop
+            for offset in offsets:
+                pop(offset, None)
+        if self._runs.end:
+            for start, stop in spans:
+                self._runs.remove(start, stop)
 
     def forget_range(self, start: int, stop: int) -> None:
-        """Forget deliveries of messages in [start, stop): their rows are written, or they were removed from the log."""
-        self._handed.remove(start, stop)
+        """Forget deliveries of messages in [start, stop), which have been removed from the log."""
+        self._forget([offset for offset in self._single if start <= offset < stop], [(start, stop)])
 
     def _waiting(self, offset: int) -> bytes:
         source = self._source

@@ -156,6 +156,51 @@ def test_each_end_of_a_delivery_has_its_outcome(
     check_exact(world)
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_row_has_names_with_percent_signs_as_they_are(count: int) -> None:
+    world = World("defaults: {record: deliveries}")
+    client = world.connect(client_id="w%d%")
+    client.subscribe("/queue/%b100%s", id="%(x)s", ack="client-individual", prefetch_count=100)
+    client.publish("/queue/%b100%s", *["x"] * count)
+    world.settle()
+    client.say("BEGIN", transaction="%d")
+    for message in client.messages():
+        client.ack(message, transaction="%d")
+    client.say("COMMIT", transaction="%d")
+    world.settle()
+    found = rows(world)
+    assert [row["message-offset"] for row in found] == [str(offset) for offset in range(count)]
+    for row in found:
+        assert row["message-destination"] == row["message-subscription"] == "/queue/%b100%s"
+        assert row["consumer"] == "w%d%/%(x)s"
+        assert row["transaction"] == "%d"
+
+
+def test_messages_that_are_delivered_again_out_of_a_run_have_rows_of_their_own() -> None:
+    world = World("defaults: {record: deliveries}")
+    first, second = world.connect(client_id="first"), world.connect(client_id="second")
+    first.subscribe("/queue/a", ack="client-individual", prefetch_count=100)
+    first.publish("/queue/a", *["x"] * 30)
+    world.settle()
+    messages = first.messages()
+    second.subscribe("/queue/a", ack="client-individual", prefetch_count=100)
+    for message in messages[5:25:2]:
+        first.nack(message)
+    world.settle()
+    for message in (*messages[:5], *messages[6:25:2], *messages[25:]):
+        first.ack(message)
+    for client in (first, second):
+        for message in client.messages():
+            client.ack(message)
+    world.settle()
+    final = {int(row["message-offset"]): row for row in rows(world) if row["outcome"] == "acked"}
+    assert sorted(final) == list(range(30))
+    again = {offset for offset, row in final.items() if row["delivery"] == "2"}
+    assert again == set(range(5, 25, 2))
+    assert all(final[offset]["consumer"].startswith("first/") for offset in final.keys() - again)
+    check_exact(world)
+
+
 @pytest.mark.thorough
 def test_messages_without_a_consumer_have_rows_without_one() -> None:
     world = World(CONFIG)
@@ -492,8 +537,9 @@ def test_messages_in_flight_that_retention_removes_have_no_rows_and_take_no_memo
     (source,) = world.broker.destinations["/queue/r"].queue.sources
     removed = source.cursor.floor
     assert removed > 0
-    runs = source.record._handed.within(0, 1000)
-    assert {offset for start, stop, lines in runs if lines for offset in range(start, stop)} == set(range(removed, 180))
+    runs = [each[:2] for each in source.record._runs.within(0, 1000) if each[2]]
+    known = {*source.record._single, *(offset for run in runs for offset in range(*run))}
+    assert known == set(range(removed, 180))
     for message in client.messages()[:removed]:
         client.ack(message, command)
     world.settle()
