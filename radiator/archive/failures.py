@@ -41,7 +41,7 @@ def partition_failure(name: str, error: Exception) -> str:
     """Return the message for an error of one partition."""
     if isinstance(error, StorageError | DamagedBatch):
         return str(error)
-    if isinstance(error, ConfigError):  # a decoder cannot be imported here
+    if isinstance(error, ConfigError):  # a decoder cannot be imported here, or a column is refused
         return f"partition {name!r}: {error}. The partition is not archived further, the others are"
     return (
         f"partition {name!r}: {type(error).__name__}: {error} ({_place(error)}); this is a bug of radiator, please "

@@ -112,6 +112,15 @@ class Publisher:
         self._step("ended")
         return done
 
+    def _schema(self) -> pa.Schema | None:
+        """Return the columns of the table with those of new files; None: as they are."""
+        if not self._structs:
+            return None
+        schema, refused = evolved(self.state.table, self._structs)
+        for text in refused.values():  # another archiver has added a column of another type since this run began
+            raise StorageError(f"{self.files.uri}: {text}")
+        return schema
+
     def _commit(self, changes: list[Change], started: tuple[float, float]) -> list[Change]:
         for _ in range(TRIES):
             chosen = self._valid(changes)
@@ -120,7 +129,7 @@ class Publisher:
             # others go by the wall clock; the other one stands still while a machine sleeps, and is never set back
             if max(time.monotonic() - started[0], time.time() - started[1]) > INTENT_SECONDS_MAX:
                 raise StorageError(f"{self.files.uri}: writing some files took more than 12 hours; they are dropped")
-            schema = evolved(self.files.uri, self.state.table, self._structs) if self._structs else None
+            schema = self._schema()
             self._step("commit")
             made = commit(
                 self.files,

@@ -200,15 +200,14 @@ class _Run:
             self._out.problems[self._publisher.files.uri] = str(error)
 
     def _type(self) -> None:
-        """Choose the columns of new files. Raises StorageError if a schema is missing or contradicts the archive."""
-        files, table = self._publisher.files, self._publisher.state.table
+        """Choose the columns of new files. Raises StorageError if a schema is missing."""
         try:
             typed = typed_columns(open_store(self._data)) if self._options.archive else UNTYPED
         except ConfigError as error:
             raise StorageError(str(error)) from None
-        schema = evolved(files.uri, table, typed.fields())
+        schema, refused = evolved(self._publisher.state.table, typed.fields())
         self._publisher.add_structs(list(schema)[len(SCHEMA) :])
-        self._settings = replace(self._settings, schema=schema, typed=typed)
+        self._settings = replace(self._settings, schema=schema, typed=replace(typed, refused=refused))
 
     # --- what is new --------------------------------------------------------------------------------------------------
 

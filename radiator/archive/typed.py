@@ -9,7 +9,7 @@ This module knows the columns of the table. It does not open files. All function
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -44,21 +44,26 @@ def struct_columns(table: Table | None) -> list[pa.Field]:
         raise StorageError(f"the table has a column with a type that radiator does not write: {error}") from None
 
 
-def evolved(uri: str, table: Table | None, wanted: Sequence[pa.Field]) -> pa.Schema:
+def evolved(table: Table | None, wanted: Iterable[pa.Field]) -> tuple[pa.Schema, dict[str, str]]:
     """Return the columns of new files: those of the log, of the table, and of the schemas of rules.
 
     Args:
-        uri: The archive, for messages.
-        table: The metadata of its table, or None.
+        table: The metadata of the table, or None.
         wanted: The struct columns of the store.
 
+    Returns:
+        The columns, and why some of the wanted ones are refused, by name. These are as in the table.
+
     Raises:
-        StorageError: A field has another type than in the table.
+        StorageError: Another program has added a column with a type that radiator does not write.
     """
-    try:
-        return pa.schema([*arrow_schema(), *evolution.evolve(struct_columns(table), wanted)])
-    except ConfigError as error:
-        raise StorageError(f"{uri}: {error}") from None
+    found, refused = struct_columns(table), dict[str, str]()
+    for field in wanted:
+        try:
+            found = evolution.evolve(found, [field])
+        except ConfigError as error:
+            refused[field.name] = str(error)
+    return pa.schema([*arrow_schema(), *found]), refused
 
 
 def _field(each: dict[str, Any]) -> pa.Field:

@@ -46,10 +46,12 @@ class TypedColumns:
     Attributes:
         rules: The rules, in order.
         kinds: The type of each column as ``json_schema.struct_of`` returns it.
+        refused: Why a column cannot be written, by its name. A batch with a record of its rules raises ConfigError.
     """
 
     rules: tuple[TypedRule, ...] = ()
     kinds: Mapping[str, pa.StructType] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def fields(self) -> list[pa.Field]:
         """Return the columns: a struct per schema, and ``rejected``. None if no rule has a schema."""
@@ -128,18 +130,15 @@ class Typing:
     Args:
         typed: The struct columns of the store.
         schema: The columns to return. Structs may have a part of the fields, or others, which are null.
-
-    Raises:
-        ConfigError: A decoder cannot be imported.
     """
 
     def __init__(self, typed: TypedColumns, schema: pa.Schema) -> None:
         self._schema = schema
         names = set(schema.names)
-        self._rules: list[tuple[str, BodyDecoder] | None] = []
+        self._rules: list[tuple[str, BodyDecoder] | ConfigError | None] = []
         for rule in typed.rules:
             wanted = rule.column in typed.kinds and (rule.column in names or REJECTED in names)
-            self._rules.append(_decoder_of(rule, typed.kinds) if wanted else None)
+            self._rules.append(_decoder_of(rule, typed) if wanted else None)
         self._index = RuleIndex(_matcher(rule.match) for rule in typed.rules)
         self._known: dict[str, int] = {}
 
@@ -148,6 +147,9 @@ class Typing:
 
         Args:
             batches: Batches with the columns of ``needed``.
+
+        Raises:
+            ConfigError: A batch has a record of a rule whose decoder cannot be imported, or whose column is refused.
         """
         for batch in batches:
             yield self.add(batch)
@@ -180,6 +182,8 @@ class Typing:
             rule = self._rules[number] if number >= 0 else None
             if rule is None:
                 continue
+            if isinstance(rule, ConfigError):
+                raise rule
             column, decoder = rule
             rows = np.flatnonzero(of_row == number)
             part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
@@ -252,9 +256,16 @@ def _matcher(match: str) -> Matcher:
         return PatternSet(match, ())  # a rule of another version
 
 
-def _decoder_of(rule: TypedRule, kinds: Mapping[str, pa.StructType]) -> tuple[str, BodyDecoder]:
+def _decoder_of(rule: TypedRule, typed: TypedColumns) -> tuple[str, BodyDecoder] | ConfigError:
+    """Return the column of a rule and its decoder, or why its records cannot be decoded."""
     assert rule.column is not None
-    return rule.column, BodyDecoder(kinds[rule.column], None if rule.decoder is None else _function(rule.decoder))
+    if rule.column in typed.refused:
+        return ConfigError(typed.refused[rule.column])
+    try:
+        decode = None if rule.decoder is None else _function(rule.decoder)
+    except ConfigError as error:
+        return error
+    return rule.column, BodyDecoder(typed.kinds[rule.column], decode)
 
 
 def _function(name: str) -> Decode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -151,24 +152,28 @@ def test_a_new_field_is_added_older_files_read_null_and_merges_keep_what_there_i
     store.close()
 
 
-@pytest.mark.thorough
-def test_a_changed_type_is_refused_before_anything_is_written_and_another_column_goes_on(
+def test_a_changed_type_stops_the_partitions_of_its_rule_until_they_have_another_column(
     tmp_path: Path, store: Writer
 ) -> None:
     register_rules(tmp_path, store.root, RULES, flight=FLIGHT, gate=GATE)
     go(tmp_path)
     before = state_of(tmp_path)
+    gates = [Message("/topic/gates.1", b'{"door": "B7"}' + b" " * 300, b"", START_NS) for _ in range(300)]
     store.write("p", bodies(600, 600), per_batch=20)
+    store.write("q", gates, per_batch=20)
     changed = {**FLIGHT, "properties": {"n": {"type": "number"}}}
     register_rules(tmp_path, store.root, RULES, flight=changed)
-    with pytest.raises(StorageError, match=r"archive: column flight.n: .*int64.*double; .*schema_column .*flight_2"):
-        go(tmp_path)
-    assert state_of(tmp_path) == before
+    out = go(tmp_path)
+    assert out.problems.keys() == {"p"}
+    assert re.search(r"'p': column flight.n: .*int64.*double; .*schema_column .*flight_2", out.problems["p"])
+    assert out.records == out.typed == sealed_ends(store.root)["q"] > 0
+    assert state_of(tmp_path).ends["p"] == before.ends["p"]
     go(tmp_path, replace(EAGER, merge=True, archive=False))  # merging goes on
     other = RULES.replace("schema_changes: any", "schema_changes: any, schema_column: flight_2")
     register_rules(tmp_path, store.root, other, flight=changed)
-    go(tmp_path)
-    rows = rows_of(tmp_path)
+    assert not go(tmp_path).problems
+    assert state_of(tmp_path).ends == sealed_ends(store.root)
+    rows = [row for row in rows_of(tmp_path) if row["partition"] == "p"]
     assert sum(row["flight_2"] is not None for row in rows) and sum(row["flight"] is not None for row in rows)
     assert all(row["flight"] is None or row["flight_2"] is None for row in rows)
     store.close()
@@ -176,10 +181,12 @@ def test_a_changed_type_is_refused_before_anything_is_written_and_another_column
 
 @pytest.mark.thorough
 def test_a_decoder_that_cannot_be_imported_stops_the_partition_and_says_so(tmp_path: Path, store: Writer) -> None:
+    store.write("q", [Message("/topic/gates.1", b'{"door": "B7"}' + b" " * 300) for _ in range(300)], per_batch=20)
     rules = RULES.replace("schema_changes: any", "decoder: 'nowhere:x'")
     register_rules(tmp_path, store.root, rules, flight=FLIGHT, gate=GATE)
     out = go(tmp_path)
-    assert out.records == 0 and "nowhere" in out.problems["p"]
+    assert out.problems.keys() == {"p"} and "nowhere" in out.problems["p"]
+    assert out.records == sealed_ends(store.root)["q"] > 0
     store.close()
 
 

@@ -229,8 +229,11 @@ def marked(body: bytes, headers: dict[str, str]) -> Any:
 )
 def test_a_data_directory_cannot_name_any_function(name: str, wanted: str) -> None:
     typed = TypedColumns((TypedRule("/a", "s", "a", name),), {"a": struct_of(A)})
+    batch = pa.record_batch([pa.array(["/b", "/a"]), pa.array([b"1", b"1"])], ["destination", "body"])
+    typing = Typing(typed, pa.schema(typed.fields()))
+    assert typing.add(batch[:1]).to_pylist() == [{"a": None, "rejected": None}]
     with pytest.raises(ConfigError, match=wanted):
-        Typing(typed, pa.schema(typed.fields()))
+        typing.add(batch)
 
 
 def test_errors_of_a_decoder_are_rejects() -> None:
