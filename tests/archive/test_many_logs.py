@@ -22,7 +22,7 @@ from radiator.archive.lookup import may_hold, records
 from radiator.archive.manifest import load
 from radiator.archive.merging import OPEN_DAY_FILES, Sizes, groups_to_merge, spans_of
 from radiator.archive.opening import open_files
-from radiator.archive.parquet import footer_of
+from radiator.archive.parquet import footer_of, reader
 from radiator.archive.paths import data_path
 from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
@@ -31,6 +31,8 @@ from radiator.archive.versions import load_as_of
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
+from radiator.replay import archived
+from radiator.replay.sources import Sources
 from radiator.storage.layout import partition_path
 from tests.archive.killing import EAGER, check_all, run_until
 from tests.archive.stores import DAY_NS, Rows, archive_rows, log_rows, sealed_ends
@@ -102,6 +104,42 @@ def test_small_files_of_many_logs_become_one_that_is_sorted_by_log_destination_a
     }
     after = load(open_files(root / "archive"))
     assert (after.anchors, after.ends, after.records) == (state.anchors, state.ends, state.records)
+
+
+def no_loss(partition: str, first: int, last: int, why: str) -> None:
+    raise AssertionError(f"{partition}: {first} to {last}: {why}")
+
+
+@pytest.mark.thorough
+def test_a_replay_of_many_logs_opens_their_file_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = archive_rows(root / "archive")
+    merge(root)
+    opened = list[object]()
+
+    def counted(source: Any, **options: Any) -> pq.ParquetFile:
+        opened.append(source)
+        return reader(source, **options)
+
+    monkeypatch.setattr(archived, "reader", counted)
+    found = list(Sources(Selection(), None, str(root / "archive"), no_loss).rows())
+    assert len(opened) == 1
+    assert [(row.partition, row.offset) for row in found] == sorted(
+        expected, key=lambda key: (expected[key]["receive_ns"], *key)
+    )
+    assert all(row.body == expected[row.partition, row.offset]["body"] for row in found)
+
+
+@pytest.mark.thorough
+def test_a_replay_goes_on_with_the_rest_of_a_file_that_was_merged_before_it_was_opened(root: Path) -> None:
+    expected = archive_rows(root / "archive")
+    made = Sources(Selection(), None, str(root / "archive"), no_loss).rows()
+    found = [next(made)]
+    before = set(load(open_files(root / "archive")).files)
+    merge(root)
+    for path in before:
+        (root / "archive" / path).unlink(missing_ok=True)
+    found += made
+    assert sorted((row.partition, row.offset) for row in found) == sorted(expected)
 
 
 def rows_of(root: Path, each: DataFile) -> list[dict[str, Any]]:
