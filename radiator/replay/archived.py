@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lineage import check
 from radiator.archive.listing import load_existing, names
-from radiator.archive.lookup import OnMissing, may_hold, may_hold_span, missing, overlaps
+from radiator.archive.lookup import OnMissing, Ranges, inside, may_hold, may_hold_span, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
@@ -42,9 +40,6 @@ FILES_MAX = 500  # open at the same time: a descriptor and some 100 KiB each
 BUFFER_BYTES = 64 * KIB  # of each column of an open file
 ROWS, ROWS_BYTES = 256, MIB  # that are decoded at a time, about; or one row
 TRIES_MAX = 20  # without a row; each time the archive has changed in between
-
-Range = tuple[int, int]  # the first offset, and that behind the last
-Ranges = dict[str, list[Range]]  # by partition
 
 
 class Archived:
@@ -102,7 +97,7 @@ class Archived:
             if self._around.may_hold(partition, low, high, self._selection):
                 yield low, high, why
 
-    def _streams(self, wanted: Mapping[str, Range]) -> list[Stream]:
+    def _streams(self, wanted: Mapping[str, tuple[int, int]]) -> list[Stream]:
         """Return a stream for each file that may have chosen rows of ranges of offsets."""
         ranges = {name: [each] for name, each in wanted.items()}
         return self._streams_of(ranges, self._state.files.values(), 0)
@@ -197,7 +192,7 @@ class Archived:
     def _chosen(self, batch: pa.RecordBatch, wanted: Ranges) -> pa.RecordBatch:
         selection = self._selection
         times, given = batch.column("receive_ns"), batch.column("destination")
-        tests = [pa.array(_inside(batch, wanted))]
+        tests = [pa.array(inside(batch, wanted))]
         if selection.by_time:
             tests.append(pc.greater_equal(times, selection.receive_low_ns))
             tests.append(pc.less(times, selection.receive_high_ns))
@@ -206,15 +201,3 @@ class Archived:
             tests.append(pc.is_in(given, wanted))
         chosen = reduce(pc.and_, tests)
         return batch if pc.all(chosen).as_py() else batch.filter(chosen)
-
-
-def _inside(batch: pa.RecordBatch, wanted: Ranges) -> np.ndarray:
-    """Return for each row whether its offset is in a range of its partition."""
-    coded, offsets = batch.column("partition").dictionary_encode(), batch.column("offset").to_numpy()
-    names, ids = coded.dictionary.to_pylist(), coded.indices.to_numpy()
-    found = np.zeros(len(ids), np.bool_)
-    for start, stop in pairwise([0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]):
-        own = offsets[start:stop]
-        for first, following in wanted.get(names[ids[start]], ()):
-            found[start:stop] |= (first <= own) & (own < following)
-    return found
