@@ -12,6 +12,7 @@ offsets is bounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ WINDOW = 16 * 1024 * 1024  # offsets that are remembered at a time, a byte each
 NOT_READ = "the archive could not read them"
 
 OnMissing = Callable[[int, int, str], None]  # first, next, why
+Ranges = dict[str, list[tuple[int, int]]]  # by partition: first offset, and that behind the last
 
 
 def records(
@@ -182,6 +184,18 @@ def overlaps(file: pq.ParquetFile, group: int, partition: str, first: int, follo
         if statistics is not None and statistics.has_min_max and (statistics.max < low or statistics.min > high):
             return False
     return True
+
+
+def inside(batch: pa.RecordBatch, wanted: Ranges) -> np.ndarray:
+    """Return for each row whether its offset is in a range of its partition."""
+    coded, offsets = batch.column("partition").dictionary_encode(), batch.column("offset").to_numpy()
+    names, ids = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    found = np.zeros(len(ids), np.bool_)
+    for start, stop in pairwise([0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]):
+        own = offsets[start:stop]
+        for first, following in wanted.get(names[ids[start]], ()):
+            found[start:stop] |= (first <= own) & (own < following)
+    return found
 
 
 def _within(values: pa.Array, low: int, high: int) -> pa.Array:

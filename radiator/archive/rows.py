@@ -7,7 +7,7 @@
                      the anchor's
 
 The digest of an anchor covers what the log stores, which is more than the columns have: it is not compared. Bodies are
-only read if no digest covers them.
+only read if no digest covers them. A file of many partitions is read once, where each of them has all its offsets.
 
 This module knows the manifest and Parquet. It does not know stores. It needs the memory of some batches, and 64 MiB for
 the file of each offset.
@@ -16,7 +16,7 @@ the file of each offset.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -50,21 +50,25 @@ class PartitionState(NamedTuple):
     anchor: Anchor | None
 
 
-def check_file(files: Files, each: DataFile, anchors: Mapping[str, Anchor]) -> Iterator[str]:
-    """Yield what is wrong, as texts. Raises pyarrow's errors, OSError if the file cannot be read."""
+def check_file(files: Files, each: DataFile, anchors: Mapping[str, Anchor]) -> Generator[str, None, frozenset[str]]:
+    """Yield what is wrong, as texts. Raises pyarrow's errors, OSError if the file cannot be read.
+
+    Returns the partitions of which it has each offset of their spans once, and no other, if it has several.
+    """
     address = files.named(each.path)
     with files.open(each.path) as file:
         source = reader(file, read_dictionary=["destination", "partition"])
         odd = [text for name in SCHEMA.names if (text := _column(name, source.schema_arrow))]
         if odd:
             yield f"{address}: {odd[0]}"
-            return
+            return frozenset()
         seen = _FileCheck(each, anchors)
         columns = _COLUMNS if each.digest else [*_COLUMNS, "body"]
         for batch in source.iter_batches(BATCH_ROWS if each.digest else BODY_ROWS, columns=columns):
             seen.add(batch)
     for text in seen.faults():
         yield f"{address}: {text}"
+    return seen.whole()
 
 
 def _column(name: str, schema: pa.Schema) -> str | None:
@@ -87,6 +91,10 @@ class _FileCheck:
         self._records = self._bytes = 0
         self._low, self._high = (1 << 63) - 1, -(1 << 63)
         self._last: tuple[str, str, int] = "", "", -1
+        self._current: str | None = None  # the partition of the last row, if the file has several
+        self._offsets: list[Ints] = []  # of it
+        self._ended: set[str] = set()
+        self._whole: set[str] = set()
 
     def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -103,7 +111,35 @@ class _FileCheck:
         known, numbers = destinations.dictionary.to_pylist(), destinations.indices.to_numpy()
         for start, stop in pairwise([0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]):
             self._part(names[ids[start]], offsets[start:stop], times[start:stop])
+            if len(self._each.partitions) > 1:
+                self._collect(names[ids[start]], offsets[start:stop])
             self._order(names[ids[start]], known, numbers[start:stop], offsets[start:stop])
+
+    def _collect(self, partition: str, offsets: Ints) -> None:
+        """Add offsets to those of their partition, whose rows follow one another."""
+        if partition != self._current:
+            self._end()
+            self._current = partition
+        self._offsets.append(offsets)
+
+    def _end(self) -> None:
+        name, found = self._current, self._offsets
+        self._current, self._offsets = None, []
+        if name is None:
+            return
+        spans = self._each.spans_of(name)
+        offsets = np.sort(np.concatenate(found))
+        if len(offsets) == sum(span.next_offset - span.first for span in spans) and name not in self._ended:
+            if np.array_equal(offsets, np.concatenate([np.arange(span.first, span.next_offset) for span in spans])):
+                self._whole.add(name)
+        else:
+            self._whole.discard(name)
+        self._ended.add(name)
+
+    def whole(self) -> frozenset[str]:
+        """Return the partitions that have each offset of their spans once, and no other."""
+        self._end()
+        return self._each.partitions if self._whole == self._each.partitions else frozenset(self._whole)
 
     def _part(self, partition: str, offsets: Ints, times: Ints) -> None:
         """Check the offsets and times of rows of one partition."""
@@ -175,12 +211,15 @@ class _FileCheck:
             yield "is in the folder of another destination"
 
 
-def check_partition(files: Files, part: PartitionState, on_missing: Callable[[int], None]) -> Iterator[str]:
+def check_partition(
+    files: Files, part: PartitionState, whole: Mapping[str, Collection[str]], on_missing: Callable[[int], None]
+) -> Iterator[str]:
     """Yield what is wrong, as texts.
 
     Args:
         files: The archive.
         part: The partition.
+        whole: By path, partitions whose offsets in the file are exactly those of its spans: it is not read again.
         on_missing: Called with the number of offsets in no file and not lost. Offsets of a file that cannot be read are
             not counted, because that was reported.
     """
@@ -196,7 +235,8 @@ def check_partition(files: Files, part: PartitionState, on_missing: Callable[[in
         )
         for place, each in enumerate(several):
             try:
-                for other, twice in window.take(files, each, part.name, place):
+                known_whole = part.name in whole.get(each.path, ())
+                for other, twice in window.take(None if known_whole else files, each, part.name, place):
                     yield (
                         f"{len(twice)} offsets of {part.name!r} exist twice, the first one is {twice[0]}: in "
                         f"{files.named(each.path)} and in {files.named(several[other].path)}"
@@ -226,12 +266,18 @@ class _Window:
         self.first, self.stop = first, stop
         self._of = np.zeros(stop - first, np.int32)
 
-    def take(self, files: Files, each: DataFile, partition: str, place: int) -> Iterator[tuple[int, Ints]]:
+    def take(self, files: Files | None, each: DataFile, partition: str, place: int) -> Iterator[tuple[int, Ints]]:
         """Add the offsets of a partition in a file. Yield the place of each earlier file with some, and these offsets.
+
+        ``files`` None: they are those of its spans.
 
         Raises:
             OSError: The file cannot be read. pyarrow's errors are raised too.
         """
+        if files is None:
+            for span in each.spans_of(partition):
+                yield from self._put(np.arange(max(span.first, self.first), min(span.next_offset, self.stop)), place)
+            return
         with files.open(each.path) as file:
             source = reader(file)
             groups = list(range(source.num_row_groups))

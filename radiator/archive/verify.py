@@ -14,7 +14,7 @@ This module knows the manifest and Parquet. It does not know stores. It writes n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
 
@@ -44,8 +44,9 @@ def verify(
     """
     found: dict[str, list[DataFile]] = {}
     lost: dict[str, list[tuple[int, int]]] = {}
+    whole: dict[str, frozenset[str]] = {}
     for each in in_order(state.files.values()):
-        yield from _file(files, state, each, checksums or records, records)
+        whole[each.path] = yield from _file(files, state, each, checksums or records, records)
         for name in each.partitions:
             found.setdefault(name, []).append(each)
         advance(1)
@@ -59,24 +60,27 @@ def verify(
         )  # fmt: skip
         yield from _holes(part)
         if records:
-            yield from rows.check_partition(files, part, partial(on_missing, name))
+            yield from rows.check_partition(files, part, whole, partial(on_missing, name))
 
 
-def _file(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
+def _file(
+    files: Files, state: State, each: DataFile, checksums: bool, records: bool
+) -> Generator[str, None, frozenset[str]]:
     address = files.named(each.path)
     size = files.size(each.path)
     if size is None:
         if each.path in load(files).files:
             yield f"{address}: does not exist; {each.records} records of {_named(each)} are missing"
-        return
+        return frozenset()
     if size != each.bytes:
         yield f"{address}: has {size} bytes, its commit says {each.bytes}"
     try:
-        yield from _inside(files, state, each, checksums, records)
+        return (yield from _inside(files, state, each, checksums, records))
     except (pa.ArrowException, OSError) as error:
         if each.path not in load(files).files:
-            return  # merged, since a moment ago
+            return frozenset()  # merged, since a moment ago
         yield f"{address}: cannot be read: {error}"
+        return frozenset()
 
 
 def _named(each: DataFile) -> str:
@@ -84,7 +88,10 @@ def _named(each: DataFile) -> str:
     return f"{first!r}" + (f" and {len(others)} more partitions" if others else "")
 
 
-def _inside(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
+def _inside(
+    files: Files, state: State, each: DataFile, checksums: bool, records: bool
+) -> Generator[str, None, frozenset[str]]:
+    """Yield what is wrong inside a file. Return the partitions that it has whole (``rows.check_file``)."""
     address = files.named(each.path)
     with files.open(each.path) as file:
         count, said = footer_of(file)
@@ -100,7 +107,8 @@ def _inside(files: Files, state: State, each: DataFile, checksums: bool, records
     if count != each.records:
         yield f"{address}: has {count} records, its commit says {each.records}"
     if records:
-        yield from rows.check_file(files, each, state.anchors)
+        return (yield from rows.check_file(files, each, state.anchors))
+    return frozenset()
 
 
 def _overlaps(state: State) -> Iterator[str]:

@@ -1,9 +1,8 @@
-"""Read the rows of an archive, partition by partition, each as a stream in the order of offsets.
+"""Read the rows of an archive, file by file, each as a stream in the order of receive times and offsets.
 
 Files are opened when their first row may be next, and stay open while they are read: at most FILES_MAX at once, or an
-error explains how to choose less. A file of one destination is read in its order, ROWS at a time. A file of several is
-sorted by destination: a ``shelf`` brings the chosen rows into the order of offsets. Of a file with several partitions
-the rows of each go to a shelf, so that it is not kept open for each of them.
+error explains how to choose less. A file of one destination is read in its order, ROWS at a time. A file of several
+destinations or partitions is sorted by them: a ``shelf`` reads it once, and brings the chosen rows into order.
 
 A file may be merged with others before it is read: then the commits are read again, and its records are found in the
 new file, from the reached offset on. Records that the log has lost meanwhile are found in the same way (``again``).
@@ -13,8 +12,8 @@ This module knows the archive's manifest and Parquet. It does not know the log o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lineage import check
 from radiator.archive.listing import load_existing, names
-from radiator.archive.lookup import OnMissing, may_hold, missing, overlaps
+from radiator.archive.lookup import OnMissing, Ranges, inside, may_hold, may_hold_span, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
@@ -39,7 +38,6 @@ from radiator.storage.reader import StoredPartition
 
 FILES_MAX = 500  # open at the same time: a descriptor and some 100 KiB each
 BUFFER_BYTES = 64 * KIB  # of each column of an open file
-SHARED_HELD_BYTES = 64 * KIB  # in memory, of each partition in a file with several
 ROWS, ROWS_BYTES = 256, MIB  # that are decoded at a time, about; or one row
 TRIES_MAX = 20  # without a row; each time the archive has changed in between
 
@@ -66,11 +64,7 @@ class Archived:
         for gap in self._around.gaps(selection):
             low, high = selection.offsets(gap.first, gap.following).offsets_of(gap.partition)
             (self.settled if gap.settled else self.lost).append((gap.partition, low, high - 1, gap.why))
-        self.streams = [
-            Stream(min(map(self._earliest_ns, found)), self._reading(name))
-            for name in self._by_partition
-            if (found := self._wanted(name, self._low(name), self.ends[name]))
-        ]
+        self.streams = self._streams({name: (self._low(name), end) for name, end in self.ends.items()})
 
     @property
     def names(self) -> set[str] | None:
@@ -86,17 +80,13 @@ class Archived:
             self._take(load(self._files))
         for low, high, why in self._missing(partition, first, following):
             on_missing(low, high, why)
-        yield from self._rows_of(partition, first, following)
+        yield from merge(self._streams({partition: (first, following)}))
 
     # --- contents -----------------------------------------------------------------------------------------------------
 
     def _take(self, state: State) -> None:
         self._state = state
         self._around = GapFinder(state, *self._store)
-        self._by_partition: dict[str, list[DataFile]] = {}
-        for each in state.files.values():
-            for name in each.partitions:
-                self._by_partition.setdefault(name, []).append(each)
 
     def _low(self, partition: str) -> int:
         return max(self._selection.offsets_of(partition)[0], self._state.starts.get(partition, 0))
@@ -107,53 +97,68 @@ class Archived:
             if self._around.may_hold(partition, low, high, self._selection):
                 yield low, high, why
 
-    def _wanted(self, partition: str, first: int, following: int) -> list[DataFile]:
-        """Return the files that may have chosen rows of a range of offsets."""
-        chosen = self._selection.partition("in", partition).offsets(first, following)
-        low, high = chosen.offsets_of(partition)
-        return [each for each in self._by_partition.get(partition, ()) if low < high and may_hold(each, chosen)]
+    def _streams(self, wanted: Mapping[str, tuple[int, int]]) -> list[Stream]:
+        """Return a stream for each file that may have chosen rows of ranges of offsets."""
+        ranges = {name: [each] for name, each in wanted.items()}
+        return self._streams_of(ranges, self._state.files.values(), 0)
 
-    def _earliest_ns(self, file: DataFile) -> int:
-        return max(file.min_receive_ns, self._selection.receive_low_ns)
+    def _streams_of(self, wanted: Ranges, files: Iterable[DataFile], tries: int) -> list[Stream]:
+        found = []
+        for each in files:
+            if not wanted.keys().isdisjoint(each.partitions) and may_hold(each, self._selection):
+                own = self._own(each, wanted)
+                if own:
+                    earliest_ns = max(each.min_receive_ns, self._selection.receive_low_ns)
+                    found.append(Stream(earliest_ns, partial(self._rows, each, own, tries)))
+        return found
+
+    def _own(self, file: DataFile, wanted: Ranges) -> Ranges:
+        """Return the parts of ranges that a file has, and that may have chosen rows."""
+        found: Ranges = {}
+        for name in file.partitions & wanted.keys():
+            low, high = self._selection.offsets_of(name)
+            for span in file.spans_of(name):
+                if may_hold_span(file, span, self._selection):
+                    for first, following in wanted[name]:
+                        part = max(first, low, span.first), min(following, high, span.next_offset)
+                        if part[0] < part[1]:
+                            found.setdefault(name, []).append(part)
+        return found
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
-    def _reading(self, partition: str) -> Callable[[], Iterator[Row]]:
-        return lambda: self._rows_of(partition, self._low(partition), self.ends[partition])
-
-    def _rows_of(self, partition: str, first: int, following: int) -> Iterator[Row]:
-        tries = 0
-        while True:
-            files = self._wanted(partition, first, following)
-            try:
-                for row in merge([self._stream(each, partition, first, following) for each in files]):
-                    first, tries = row.offset + 1, 0
-                    yield row
-                return
-            except FileNotFoundError as error:
-                before, tries = self._state.version, tries + 1
+    def _rows(self, file: DataFile, wanted: Ranges, tries: int) -> Iterator[Row]:
+        reached: dict[str, int] = {}
+        try:
+            for row in self._read(file, wanted):
+                reached[row.partition], tries = row.offset + 1, 0
+                yield row
+            return
+        except FileNotFoundError as error:
+            before = self._state.version
+            if file.path in self._state.files:  # else the commits were read again for another file
                 self._take(load(self._files))
-                if tries > TRIES_MAX or self._state.version == before:
-                    raise StorageError(
-                        f"{self._files.uri}: a commit names a file that does not exist: {error}; restore it"
-                    ) from None
+            if tries >= TRIES_MAX or (file.path in self._state.files and self._state.version == before):
+                raise StorageError(
+                    f"{self._files.uri}: a commit names a file that does not exist: {error}; restore it"
+                ) from None
+        left = {
+            name: [(max(first, reached.get(name, 0)), following) for first, following in ranges]
+            for name, ranges in wanted.items()
+        }
+        yield from merge(self._streams_of(left, self._state.files.values(), tries + 1))
 
-    def _stream(self, file: DataFile, partition: str, first: int, following: int) -> Stream:
-        return Stream(self._earliest_ns(file), lambda: self._read(file, partition, first, following))
-
-    def _read(self, file: DataFile, partition: str, first: int, following: int) -> Iterator[Row]:
-        found = self._batches(file, partition, first, following)
-        listed = {file.destinations_of(span) for span in file.spans_of(partition)}
-        if len(file.partitions) > 1:  # thousands of them may be read at the same time
-            yield from Shelf(found, SHARED_HELD_BYTES).rows()
-        elif len(listed) == 1 and len(listed.pop() or ()) == 1:
+    def _read(self, file: DataFile, wanted: Ranges) -> Iterator[Row]:
+        found = self._batches(file, wanted)
+        listed = {file.destinations_of(span) for span in file.spans}
+        if len(file.partitions) == 1 and len(listed) == 1 and len(listed.pop() or ()) == 1:
             for batch in found:
                 yield from in_rows(batch)
         else:
             yield from Shelf(found).rows()
 
-    def _batches(self, file: DataFile, partition: str, first: int, following: int) -> Iterator[pa.RecordBatch]:
-        """Yield the chosen rows of a partition in a file."""
+    def _batches(self, file: DataFile, wanted: Ranges) -> Iterator[pa.RecordBatch]:
+        """Yield the chosen rows of a file."""
         if self._open >= FILES_MAX:
             raise StorageError(
                 f"{self._files.uri}: more than {FILES_MAX} files have records of the same time: choose fewer "
@@ -164,12 +169,16 @@ class Archived:
             with self._files.open(file.path) as opened:
                 parquet = reader(opened, buffer_size=BUFFER_BYTES, pre_buffer=False)
                 for number in range(parquet.num_row_groups):
-                    if not overlaps(parquet, number, partition, first, following):
+                    if len(wanted) == 1 and not any(
+                        overlaps(parquet, number, name, first, following)
+                        for name, ranges in wanted.items()
+                        for first, following in ranges
+                    ):
                         continue
                     group = parquet.metadata.row_group(number)
                     rows = max(1, min(ROWS, group.num_rows * ROWS_BYTES // max(group.total_byte_size, 1)))
                     for batch in parquet.iter_batches(rows, [number], columns=COLUMNS, use_threads=False):
-                        if (chosen := self._chosen(batch, partition, first, following)).num_rows:
+                        if (chosen := self._chosen(batch, wanted)).num_rows:
                             yield chosen
         except FileNotFoundError:
             raise
@@ -180,11 +189,10 @@ class Archived:
         finally:
             self._open -= 1
 
-    def _chosen(self, batch: pa.RecordBatch, partition: str, first: int, following: int) -> pa.RecordBatch:
+    def _chosen(self, batch: pa.RecordBatch, wanted: Ranges) -> pa.RecordBatch:
         selection = self._selection
-        offsets, times, given = (batch.column(name) for name in ("offset", "receive_ns", "destination"))
-        tests = [pc.greater_equal(offsets, first), pc.less(offsets, min(following, selection.offset_high))]
-        tests.append(pc.equal(batch.column("partition"), partition))
+        times, given = batch.column("receive_ns"), batch.column("destination")
+        tests = [pa.array(inside(batch, wanted))]
         if selection.by_time:
             tests.append(pc.greater_equal(times, selection.receive_low_ns))
             tests.append(pc.less(times, selection.receive_high_ns))

@@ -1,4 +1,4 @@
-"""Sort rows by offset: files with several destinations are sorted by destination.
+"""Sort rows by time, partition and offset: files with several destinations are sorted by partition and destination.
 
 Rows are sorted a piece at a time. One small piece stays in memory; otherwise each is written to one unnamed file in
 TMPDIR, and all are merged, with a slice of each in memory at a time. So memory is bounded, however many rows there are
@@ -25,6 +25,7 @@ PIECE_BYTES = 16 * MIB
 HELD_BYTES = MIB  # of a file in memory: hundreds may be read at the same time
 SLICE_ROWS, SLICE_BYTES = 128, 128 * KIB  # or one row; some hundred pieces are gigabytes of rows
 COLUMNS = list(Row._fields)
+ORDER = ("receive_ns", "partition", "offset")
 _PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 
 
@@ -39,10 +40,10 @@ def in_rows(batch: pa.RecordBatch) -> Iterator[Row]:
 class Shelf:
     """Reads ``batches`` when it is made, and yields their ``rows`` once. Raises StorageError if there is no room.
 
-    Up to ``held_bytes`` stay in memory; None: HELD_BYTES.
+    Up to HELD_BYTES stay in memory.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], held_bytes: int | None = None) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._file: IO[bytes] | None = None
         self._ends = [0]  # of the pieces in the file
         self._held: pa.Table | None = None
@@ -54,13 +55,13 @@ class Shelf:
             if size_bytes >= PIECE_BYTES:
                 self._put(_sorted(found))
                 found, size_bytes = [], 0
-        if found and (self._file is not None or size_bytes > (HELD_BYTES if held_bytes is None else held_bytes)):
+        if found and (self._file is not None or size_bytes > HELD_BYTES):
             self._put(_sorted(found))
         elif found:
             self._held = _sorted(found)
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows in the order of offsets."""
+        """Yield the rows by receive time, which is the order of offsets in a partition."""
         if self._held is not None:
             for batch in self._held.to_batches(SLICE_ROWS):
                 yield from in_rows(batch)
@@ -68,7 +69,7 @@ class Shelf:
             with self._file as file:
                 pieces = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             streams = [_rows_of(pieces[start:end]) for start, end in zip(self._ends, self._ends[1:], strict=False)]
-            yield from heapq.merge(*streams, key=lambda row: row.offset)
+            yield from heapq.merge(*streams, key=_order)
 
     def _put(self, piece: pa.Table) -> None:
         try:
@@ -86,7 +87,11 @@ class Shelf:
 
 
 def _sorted(batches: list[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches).sort_by("offset")
+    return pa.Table.from_batches(batches).sort_by([(name, "ascending") for name in ORDER])
+
+
+def _order(row: Row) -> tuple[int, str, int]:
+    return row.receive_ns, row.partition, row.offset
 
 
 def _rows_of(piece: pa.Buffer) -> Iterator[Row]:

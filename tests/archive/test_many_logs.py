@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator import archive
+from radiator.archive import rows
 from radiator.archive.actions import file_of, statistics_of, tag_of
 from radiator.archive.contents import Anchor, DataFile, Span, State, joined
 from radiator.archive.gaps import GapFinder
@@ -22,7 +23,7 @@ from radiator.archive.lookup import may_hold, records
 from radiator.archive.manifest import load
 from radiator.archive.merging import OPEN_DAY_FILES, Sizes, groups_to_merge, spans_of
 from radiator.archive.opening import open_files
-from radiator.archive.parquet import footer_of
+from radiator.archive.parquet import footer_of, reader
 from radiator.archive.paths import data_path
 from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
@@ -31,6 +32,8 @@ from radiator.archive.versions import load_as_of
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
+from radiator.replay import archived
+from radiator.replay.sources import Sources
 from radiator.storage.layout import partition_path
 from tests.archive.killing import EAGER, check_all, run_until
 from tests.archive.stores import DAY_NS, Rows, archive_rows, log_rows, sealed_ends
@@ -102,6 +105,80 @@ def test_small_files_of_many_logs_become_one_that_is_sorted_by_log_destination_a
     }
     after = load(open_files(root / "archive"))
     assert (after.anchors, after.ends, after.records) == (state.anchors, state.ends, state.records)
+
+
+@pytest.mark.thorough
+def test_records_of_many_logs_are_verified_with_one_reading_of_their_file(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge(root)
+    opened = list[object]()
+
+    def counted(source: Any, **options: Any) -> pq.ParquetFile:
+        opened.append(source)
+        return reader(source, **options)
+
+    monkeypatch.setattr(rows, "reader", counted)
+    files, missing = open_files(root / "archive"), dict[str, int]()
+    assert list(verify(files, load(files), records=True, on_missing=missing.__setitem__)) == []
+    assert len(opened) == 1
+    assert set(missing.values()) == {0}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("change", ["twice", "left out"])
+def test_a_log_in_a_file_of_many_whose_offsets_are_not_those_of_its_span_is_reported(root: Path, change: str) -> None:
+    """As if the writer had lost or repeated a record, and written the commit with what the file has."""
+    found = merge(root)
+    table = pq.read_table(root / "archive" / found.path, partitioning=None)
+    places = [place for place, row in enumerate(table.to_pylist()) if row["partition"] == name_of(7)]
+    if change == "twice":
+        offsets = table.column("offset").to_pylist()
+        offsets[places[5]] = offsets[places[4]]
+        table = table.set_column(table.schema.get_field_index("offset"), table.schema.field("offset"), [offsets])
+    else:
+        table = table.take([place for place in range(len(table)) if place != places[5]])
+    pq.write_table(table, root / "archive" / found.path)
+    files, missing = open_files(root / "archive"), dict[str, int]()
+    said = list(verify(files, load(files), records=True, on_missing=missing.__setitem__))
+    assert {name: count for name, count in missing.items() if count} == {name_of(7): 1}
+    assert any("exist twice" in each and name_of(7) in each for each in said) == (change == "twice")
+
+
+def no_loss(partition: str, first: int, last: int, why: str) -> None:
+    raise AssertionError(f"{partition}: {first} to {last}: {why}")
+
+
+@pytest.mark.thorough
+def test_a_replay_of_many_logs_opens_their_file_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = archive_rows(root / "archive")
+    merge(root)
+    opened = list[object]()
+
+    def counted(source: Any, **options: Any) -> pq.ParquetFile:
+        opened.append(source)
+        return reader(source, **options)
+
+    monkeypatch.setattr(archived, "reader", counted)
+    found = list(Sources(Selection(), None, str(root / "archive"), no_loss).rows())
+    assert len(opened) == 1
+    assert [(row.partition, row.offset) for row in found] == sorted(
+        expected, key=lambda key: (expected[key]["receive_ns"], *key)
+    )
+    assert all(row.body == expected[row.partition, row.offset]["body"] for row in found)
+
+
+@pytest.mark.thorough
+def test_a_replay_goes_on_with_the_rest_of_a_file_that_was_merged_before_it_was_opened(root: Path) -> None:
+    expected = archive_rows(root / "archive")
+    made = Sources(Selection(), None, str(root / "archive"), no_loss).rows()
+    found = [next(made)]
+    before = set(load(open_files(root / "archive")).files)
+    merge(root)
+    for path in before:
+        (root / "archive" / path).unlink(missing_ok=True)
+    found += made
+    assert sorted((row.partition, row.offset) for row in found) == sorted(expected)
 
 
 def rows_of(root: Path, each: DataFile) -> list[dict[str, Any]]:
