@@ -66,12 +66,7 @@ class UniformBlocks:
         for line in self._lines:
             if not self._begins(line, line.name if line.name.startswith(prefix) else line.name[: len(prefix)]):
                 return None
-        count, width = len(self._lines[0].starts), len(chosen)
-        values = self._values(chosen)
-        if not _plain(values):
-            return None
-        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-        return pa.MapArray.from_arrays(pa.array(offsets), _repeated(names, count), values)
+        return self._maps(chosen, names)
 
     def maps_of(self, word: bytes, cut: int) -> pa.MapArray | None:
         """Return the lines with one name, as an Arrow map per block.
@@ -89,12 +84,15 @@ class UniformBlocks:
             return None
         if not all(self._differs(line, word) for line in self._lines if line.name != word):
             return None
-        count, width = len(self._lines[0].starts), len(chosen)
+        return self._maps(chosen, [word[cut:-1]] * len(chosen))
+
+    def _maps(self, chosen: Sequence[Line], names: list[bytes]) -> pa.MapArray | None:
+        """Return lines as an Arrow map per block, with names as keys; None if a value is not plain ASCII."""
         values = self._values(chosen)
         if not _plain(values):
             return None
-        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-        names = [word[cut:-1]] * width
+        count = len(self._lines[0].starts)
+        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(chosen))
         return pa.MapArray.from_arrays(pa.array(offsets), _repeated(names, count), values)
 
     def _differs(self, line: Line, word: bytes) -> bool:

@@ -48,7 +48,7 @@ class Regex(Pattern):
 
 
 class RegexSet(PatternSet):
-    """One expression in place of the comma list of a subscription.
+    """A regular expression, which replaces the list of patterns of a subscription.
 
     It matches ``DELIVERIES`` only if it begins with ``/topic/radiator``.
     """

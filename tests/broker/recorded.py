@@ -70,7 +70,7 @@ def of_queue(subscription: str) -> bool:
 
 
 def disagreement(store: Any, checked: Callable[[str], bool] = bool, compared: Callable[[str], bool] = of_queue) -> str:
-    """What rows and cursors say differently, just after a start; empty if they agree.
+    """Return the differences between rows and cursors, just after a start; empty if they agree.
 
     Args:
         store: The store, in which all queues have been on record since their first message.

@@ -83,7 +83,7 @@ def test_an_earlier_version_of_the_archive_is_read(spark: Any, store: tuple[str,
 def test_a_replay_has_each_record_in_the_order_of_receiving(
     store: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file is kept open at a time, however many logs it has."""
+    """The reader keeps one file open at a time, whatever the number of its logs."""
     shutil.copytree(store[1], tmp_path / "archive")
     assert not run(store[0], open_files(tmp_path / "archive"), Options(merge=True, archive=False)).problems
     monkeypatch.setattr(archived, "FILES_MAX", 1)
