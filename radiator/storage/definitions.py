@@ -190,10 +190,16 @@ class Definitions:
         """When take() has work to do without a change; NEVER_NS if nothing is planned."""
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
 
-    def take(self, now_ns: MonoNs) -> list[DefinitionsJob]:
-        """Return what was put since the last call as a job, or an empty list."""
-        retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
-        if not (self._dirty or self.waiters or retry) or (self._retry_due_ns is not None and not retry):
+    def take(self, now_ns: MonoNs, beside: bool) -> list[DefinitionsJob]:
+        """Return what was put since the last call, or could not be stored, as a job, or an empty list.
+
+        Args:
+            now_ns: The present time.
+            beside: Whether other changes are stored with it. These may be acks of a subscription, which are lost if
+                a start knows no definition of it. So what could not be stored does not wait for its next attempt then.
+        """
+        due = beside or self._retry_due_ns is None or self._retry_due_ns <= now_ns
+        if not (due and (self._dirty or self.waiters)):
             return []
         changes = {key: self.entries.get(key) for key in (*self._unwritten, *self._updated)}
         job = DefinitionsJob(self, changes, self._puts, self.waiters)

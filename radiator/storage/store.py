@@ -437,8 +437,8 @@ class Store:
                     jobs += partition.take(now, may_roll=False)
         for partition in creators:
             jobs += partition.take(now)
-        definition_jobs = self.definitions.take(now.mono)
         cursor_jobs = self.cursors.take(now.mono)
+        definition_jobs = self.definitions.take(now.mono, beside=bool(jobs or cursor_jobs or self._outcomes))
         # First: the acks of transactions in this group are in no snapshot yet, so its entry is for the next checkpoint.
         jobs = self.checkpoints.jobs(now) + self._group_commit(jobs, cursor_jobs, definition_jobs)
         removals = self._agenda.removals

@@ -15,7 +15,7 @@ from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
 from radiator.archive.versions import load_as_of
 from radiator.columns.selection import Selection
-from radiator.replay import archived
+from radiator.replay import archived, shelf
 from radiator.replay.sources import Sources
 from radiator.spark import table
 from tests.archive.stores import log_rows
@@ -87,7 +87,7 @@ def test_a_replay_has_each_record_in_the_order_of_receiving(
     shutil.copytree(store[1], tmp_path / "archive")
     assert not run(store[0], open_files(tmp_path / "archive"), Options(merge=True, archive=False)).problems
     monkeypatch.setattr(archived, "FILES_MAX", 1)
-    monkeypatch.setattr(archived, "SHARED_HELD_BYTES", 5000)
+    monkeypatch.setattr(shelf, "PIECE_BYTES", 5000)
     for choice in (
         Selection(),
         Selection().destination("in", name_of(5), name_of(6)),

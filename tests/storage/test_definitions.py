@@ -95,6 +95,23 @@ def test_what_the_journal_does_not_take_is_reported_and_stored_later(verb: str, 
     assert store.definitions.entries == {"sub:a": A}
 
 
+def test_what_could_not_be_stored_is_in_the_entry_of_the_next_acks() -> None:
+    """Otherwise a start would not know whose acks these are, and delete their cursor."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("p", ALWAYS), b"x")
+    commit(store)
+    fs.fail("pwritev", 1, errno.EIO, under="/journal/")
+    store.definitions.put("sub:a", A)
+    assert error_of(commit(store)) is not None
+    assert not commit(store)  # by itself it waits
+    store.cursors.open("sub:a", "p", 0).ack([0])
+    assert error_of(commit(store)) is None
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert store.definitions.entries == {"sub:a": A} and store.cursors.names() == [("sub:a", "p")]
+
+
 def test_a_file_that_cannot_be_replaced_keeps_the_entries_of_the_journal() -> None:
     fs = FaultyFileSystem(Random(1))
     store, _ = opened(fs)
