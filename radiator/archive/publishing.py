@@ -75,7 +75,6 @@ class Publisher:
         self.files, self._source, self._owner, self._step, self._report = files, source, owner, step, report
         self.state = self.load()
         self._structs: list[pa.Field] = []
-        self._properties: dict[str, str] = {}
 
     def load(self) -> State:
         """Return the state. Raises StorageError."""
@@ -136,7 +135,6 @@ class Publisher:
                 self.state,
                 source=self._source,
                 schema=schema,
-                configuration=self._properties,
                 add=[placed.file for change in chosen for placed in change.add],
                 remove=[path for change in chosen for path in change.remove],
                 ends={name: end for change in chosen for name, end in change.ends.items()},
@@ -160,17 +158,16 @@ class Publisher:
         return chosen
 
     def set_retention(self, seconds: int) -> None:
-        """Set how long merged files stay. The next commit has it, or ``commit_properties``."""
-        self._properties[RETENTION_KEY] = interval(seconds)
+        """Commit how long merged files stay, unless the table has it. If the archive is empty, it is its first commit.
 
-    def commit_properties(self) -> None:
-        """Commit the properties that were set, unless the table has them. Raises StorageError, OSError.
-
-        If the archive is empty, this is its first commit.
+        Raises:
+            StorageError: Other runs commit all the time, or the commit cannot be read.
+            OSError: The commit cannot be written.
         """
+        wanted = {RETENTION_KEY: interval(seconds)}
         for _ in range(TRIES):
             known = {} if self.state.table is None else self.state.table.configuration
-            if self._properties.items() <= known.items() or self._committed(configuration=self._properties):
+            if wanted.items() <= known.items() or self._committed(configuration=wanted):
                 return
         raise self._busy()
 

@@ -194,7 +194,6 @@ class _Run:
         if self._options.merge is not False:
             self._merge()
         try:
-            self._publisher.commit_properties()  # before files are removed by it
             self._out.vacuumed = self._publisher.vacuum()
         except StorageError as error:
             self._out.problems[self._publisher.files.uri] = str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import time
@@ -258,7 +259,7 @@ def test_files_that_were_merged_stay_until_their_retention_is_over(
     check_exact(files, tmp_path / "data")
 
 
-def test_a_retention_is_remembered_by_the_next_commit_or_else_by_one_of_its_own(tmp_path: Path) -> None:
+def test_a_retention_is_committed_before_anything_else(tmp_path: Path) -> None:
     writer = fill(tmp_path / "data", count=1)  # nothing is sealed
     files, data = open_files(tmp_path / "archive"), str(tmp_path / "data")
     for _ in range(2):
@@ -267,12 +268,19 @@ def test_a_retention_is_remembered_by_the_next_commit_or_else_by_one_of_its_own(
     assert _retention(files) == "interval 1 hours"
     more(writer, count=600, first=1)
     writer.close()
-    out = run(data, files, replace(UNMERGED, retention_seconds=7200))
-    assert out.records and check_rows(files, tmp_path / "archive").version == 1
+
+    def no_room(step: str) -> None:
+        if step == "intended":
+            raise OSError(errno.ENOSPC, "no room")
+
+    out = run(data, files, replace(UNMERGED, retention_seconds=7200), Watch(step=no_room))
+    assert out.problems and not out.records
     assert _retention(files) == "interval 2 hours"
+    assert run(data, files, replace(UNMERGED, retention_seconds=7200)).records
+    assert check_rows(files, tmp_path / "archive").version == 2
     run(data, files, replace(UNMERGED, retention_seconds=0))
     run(data, files, UNMERGED)
-    assert check_rows(files, tmp_path / "archive").version == 2
+    assert check_rows(files, tmp_path / "archive").version == 3
     assert _retention(files) == "interval 0 days"
 
 
