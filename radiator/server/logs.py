@@ -15,6 +15,7 @@ order in which they were queued; the queue is bounded in lines and in bytes.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import io
 import json
 import logging
@@ -47,11 +48,12 @@ WRITE_BYTES: Final = 64 * limits.KIB  # of one write: the capacity of a pipe
 
 
 class LogFile:
-    """The file that the log is written to. Only the thread that writes calls it, but for ``check`` and ``reopen``.
+    """The file that the log is written to.
 
-    The file is opened again when its path is another file than the open one, or none: after a rename by logrotate, or
-    when its directory was removed and is back. With ``rotate_bytes`` it is renamed to PATH.1 (and PATH.1 to PATH.2)
-    before a write that would make it longer.
+    Only the thread that writes calls it, but for ``check``, ``discard`` and ``reopen``. The file is opened again when
+    its path is another file than the open one, or none: after a rename by logrotate, or when its directory was removed
+    and is back. With ``rotate_bytes`` it is renamed to PATH.1 (and PATH.1 to PATH.2) before a write that would make it
+    longer.
 
     Args:
         path: The path.
@@ -65,6 +67,7 @@ class LogFile:
         self._keep = keep
         self._fd: int | None = None
         self._stale = False
+        self._made = False  # by ``check``
 
     def check(self) -> None:
         """Open the file once.
@@ -74,9 +77,17 @@ class LogFile:
         """
         try:
             _check_regular(self.path)
+            self._made = not os.path.exists(self.path)
             self._open()
         except OSError as error:
             raise ConfigError(f"logging.file: {self.path}: cannot be written: {error.strerror}") from None
+
+    def discard(self) -> None:
+        """Close the file, which is not used after all. If ``check`` has made it, remove it."""
+        self.close()
+        if self._made:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
 
     def reopen(self) -> None:
         """Open the file again before the next write."""
@@ -516,9 +527,9 @@ class NewLog:
             before.end()
 
     def drop(self) -> None:
-        """Close the file: the configuration is not used."""
+        """Discard the file: the configuration is not used."""
         if self._file is not None:
-            self._file.close()
+            self._file.discard()
 
 
 def is_installed() -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from radiator.config import LoggingConfig
 from radiator.errors import ConfigError
 from radiator.server import logs
 from radiator.server.logs import LogFile, Output
@@ -236,6 +237,15 @@ def ignored_signal(number: signal.Signals) -> Iterator[None]:
         yield
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("before", [None, "", "one\n"])
+def test_a_file_that_is_not_used_after_all_is_as_it_was(tmp_path: Path, before: str | None) -> None:
+    file = tmp_path / "radiator.log"
+    if before is not None:
+        file.write_text(before)
+    logs.NewLog(LoggingConfig(file=str(file))).drop()
+    assert (file.read_text() if file.exists() else None) == before
 
 
 @pytest.mark.parametrize("path", ["missing/radiator.log", "."])
