@@ -94,7 +94,10 @@ function App() {
   }, [page]);
   useEffect(() => {
     const current = document.querySelector(".side [aria-current]");
-    if (current) current.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (!current) return;
+    // scrollIntoView would also move the place from which Tab continues, past "Skip to the content"
+    const bar = current.closest("nav");
+    bar.scrollLeft += current.getBoundingClientRect().left - bar.getBoundingClientRect().left - (bar.clientWidth - current.offsetWidth) / 2;
   }, [page, shown]);
   if (session.phase === "login") return html`<${Login} session=${session} />`;
   if (!shown) {
