@@ -169,9 +169,9 @@ class _Run:
     def _steps(self) -> None:
         self._out.swept = self._publisher.sweep(self._spool)
         check_commits(self._publisher.files, self._publisher.state)
-        self._type()
         if self._options.retention_seconds is not None:
             self._publisher.set_retention(self._options.retention_seconds)
+        self._type()
         if self._options.archive:
             self._report_marks()
             for _ in range(ROUNDS_MAX):
