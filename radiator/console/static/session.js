@@ -161,7 +161,6 @@ export const session = {
   phase: "connecting", // connecting, login, online, offline
   user: "",
   error: null, // why the last login failed
-  verbs: null, // the verbs of the broker, or null if they are not known
   admin: true, // false: this user may not use the admin channel
   acts: true, // false: this user may change nothing
   anonymous: false, // true: the broker has accepted a connection without a login
@@ -207,19 +206,10 @@ async function open() {
   }
 }
 
-// An unknown verb is answered with the list of those that exist, and `overview` with what the user may do.
+// What the user may do.
 async function learn(link) {
   try {
-    await link.ask("?");
-  } catch (error) {
-    if (error.code === "denied") session.admin = session.acts = false;
-    if (error.code !== "unsupported") return;
-    const found = /The verbs are ([^;]+?)\.?$/.exec(error.detail);
-    session.verbs = found ? new Set(found[1].split(/,\s*/)) : null;
-  }
-  if (!has("overview")) return;
-  try {
-    session.acts = (await link.ask("overview")).may_act !== false;
+    session.acts = (await link.ask("overview")).may_act;
   } catch (error) {
     if (error.code === "denied") session.admin = session.acts = false;
   }
@@ -248,7 +238,7 @@ export function start() {
 export function logIn(login, passcode) {
   credentials = { login, passcode };
   if (control) control.close();
-  change({ phase: "connecting", admin: true, acts: true, verbs: null, error: null });
+  change({ phase: "connecting", admin: true, acts: true, error: null });
   open();
 }
 
@@ -262,7 +252,7 @@ export function logOut() {
   if (control) control.close();
   control = null;
   clearTimeout(timer);
-  change({ phase: "login", user: "", admin: true, acts: true, verbs: null, error: null });
+  change({ phase: "login", user: "", admin: true, acts: true, error: null });
 }
 
 export function ask(verb, args) {
@@ -275,8 +265,6 @@ export function ask(verb, args) {
 
 // The id of the session of this page, as the broker lists it.
 export const ownSession = () => (control ? control.id : "");
-
-export const has = (verb) => session.verbs === null || session.verbs.has(verb);
 
 // A connection of its own, for messages.
 export async function newLink(onClose) {

@@ -2,7 +2,7 @@
 import { h } from "./vendor/preact/preact.js";
 import { useCallback, useEffect, useId, useRef, useState } from "./vendor/preact/hooks.js";
 import htm from "./vendor/htm/htm.js";
-import { ask, has, onChange, session } from "./session.js";
+import { ask, onChange, session } from "./session.js";
 
 export const html = htm.bind(h);
 export { useCallback, useEffect, useId, useRef, useState };
@@ -312,9 +312,9 @@ export function Dialogs() {
   </dialog>`;
 }
 
-// A button of a verb: hidden if the broker does not have the verb, or the user may change nothing.
-export function Act({ verb, children, danger, ...more }) {
-  if (verb && (!session.acts || !has(verb))) return null;
+// A button that changes something: hidden if the user may change nothing.
+export function Act({ children, danger, ...more }) {
+  if (!session.acts) return null;
   return html`<button type="button" class=${danger ? "danger-quiet" : ""} ...${more}>${children}</button>`;
 }
 

@@ -1,21 +1,19 @@
 // What changes the broker: queues, the configuration, draining. The broker writes every action to its audit log.
-import { Act, Empty, Failure, Field, Panel, Table, Text, confirmAction, count, duration, html, useState, usePoll } from "../ui.js";
-import { ask, has, session } from "../session.js";
+import { Act, Failure, Field, Panel, Table, Text, confirmAction, count, duration, html, useState, usePoll } from "../ui.js";
+import { ask, session } from "../session.js";
 import { pauseQueue, purgeQueue, resumeQueue } from "./verbs.js";
 
 function Queues() {
   const [name, set] = useState("");
-  const verbs = ["queues.pause", "queues.resume", "queues.purge"].filter(has);
-  const found = usePoll(name ? "destinations.ls" : null, has("overview") ? { search: name, limit: 10 } : { match: name, limit: 10 }, 0);
-  if (!verbs.length) return null;
+  const found = usePoll(name ? "destinations.ls" : null, { search: name, limit: 10 }, 0);
   const known = (found.data ? found.data.destinations : []).filter((each) => each.kind === "queue");
   return html`<${Panel} title="Queues">
     <div class="form-row">
       <${Field} label="Queue"><input list="queues" value=${name} onInput=${(event) => set(event.currentTarget.value)} autocomplete="off" spellcheck=${false} /><//>
       <datalist id="queues">${known.map((each) => html`<option value=${each.name}></option>`)}</datalist>
-      <${Act} verb="queues.pause" disabled=${!name} onClick=${() => pauseQueue(name)}>Pause<//>
-      <${Act} verb="queues.resume" disabled=${!name} onClick=${() => resumeQueue(name)}>Resume<//>
-      <${Act} verb="queues.purge" danger disabled=${!name} onClick=${() => purgeQueue(name)}>Purge<//>
+      <${Act} disabled=${!name} onClick=${() => pauseQueue(name)}>Pause<//>
+      <${Act} disabled=${!name} onClick=${() => resumeQueue(name)}>Resume<//>
+      <${Act} danger disabled=${!name} onClick=${() => purgeQueue(name)}>Purge<//>
     </div>
     <p class="note">A paused queue accepts messages and delivers none. Purging settles all ready messages.</p>
   <//>`;
@@ -34,7 +32,6 @@ function Changes({ changes }) {
 
 function Reload() {
   const [state, set] = useState({});
-  if (!has("config.reload")) return null;
   const check = async () => {
     set({ busy: true });
     try {
@@ -69,8 +66,7 @@ function Reload() {
 }
 
 function Drain() {
-  const { data, refresh } = usePoll(has("broker.drain") && has("overview") ? "overview" : null, {}, 5000);
-  if (!has("broker.drain")) return null;
+  const { data, refresh } = usePoll("overview", {}, 5000);
   const draining = data && data.draining;
   const begin = () =>
     confirmAction({
@@ -105,7 +101,7 @@ function Drain() {
 }
 
 function Clock() {
-  const { data, error, refresh } = usePoll(has("clock") ? "clock" : null, {}, 5000);
+  const { data, error, refresh } = usePoll("clock", {}, 5000);
   if (!data || error || !data.ahead_ns) return null;
   const accept = () =>
     confirmAction({
@@ -122,8 +118,6 @@ function Clock() {
 
 export function Actions() {
   if (!session.acts) return html`<${Failure} error=${{ code: "denied", message: "this user may change nothing", detail: "Actions need the right admin." }} />`;
-  const any = ["queues.pause", "queues.purge", "config.reload", "broker.drain"].some(has);
   return html`<p class="note">Every action is confirmed first, and the broker writes it to its audit log.</p>
-    ${!any && html`<${Empty}>This broker has no actions.<//>`}
     <${Queues} /><${Reload} /><${Drain} /><${Clock} />`;
 }

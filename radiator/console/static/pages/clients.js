@@ -1,6 +1,6 @@
 // Connections, and the durable subscriptions and consumer groups.
 import { Act, Empty, Failure, NONE, Panel, Search, Table, Tabs, Text, Tile, Tiles, bytes, confirmAction, count, duration, go, html, link, since, time, usePoll } from "../ui.js";
-import { ask, has, ownSession } from "../session.js";
+import { ask, ownSession } from "../session.js";
 import { disconnect, pauseQueue, resumeQueue } from "./verbs.js";
 
 const LIMIT = 50;
@@ -32,9 +32,8 @@ function Connections({ params }) {
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscription_count) },
     { title: "Unacknowledged", number: true, cell: (row) => count(row.in_flight) },
     { title: "Unsent", number: true, cell: (row) => bytes(row.unsent_bytes) },
-    { title: "", cell: (row) => html`<${Act} verb="clients.disconnect" danger aria-label=${`Disconnect ${row.session}`} onClick=${() => disconnect(row.session, refresh)}>Disconnect<//>` },
+    { title: "", cell: (row) => html`<${Act} danger aria-label=${`Disconnect ${row.session}`} onClick=${() => disconnect(row.session, refresh)}>Disconnect<//>` },
   ];
-  if (!has("clients.disconnect")) columns.pop();
   return html`<${Panel} title="Connections" tools=${html`<${Search} label="Search" value=${search} placeholder="session, user or address" onSearch=${(text) => go("clients", { search: text })} />`}>
     <${Failure} error=${error} />
     ${data ? html`<${Table} label="Connections" rows=${data.clients} rowKey=${(row) => row.session} columns=${columns}
@@ -44,14 +43,12 @@ function Connections({ params }) {
 }
 
 function Client({ name }) {
-  const show = has("clients.show");
-  const shown = usePoll(show ? "clients.show" : "clients.ls", show ? { session: name } : { match: name }, 3000);
-  const { error } = shown;
-  const data = shown.data && (show ? shown.data.client || shown.data : shown.data.clients[0]);
+  const shown = usePoll("clients.show", { session: name }, 3000);
+  const { data, error } = shown;
   const title = html`Session <${Text}>${name}<//>`;
   const back = html`<a href="#/clients">All connections</a>`;
-  if (!data) return html`<${Panel} title=${title} tools=${back}>${error ? html`<${Failure} error=${error} />` : html`<${Empty}>${shown.data ? "This session has ended." : "Loading …"}<//>`}<//>`;
-  return html`<${Panel} title=${title} tools=${html`<${Act} verb="clients.disconnect" danger onClick=${() => disconnect(name, shown.refresh)}>Disconnect<//>${back}`}>
+  if (!data) return html`<${Panel} title=${title} tools=${back}>${error ? html`<${Failure} error=${error} />` : html`<${Empty}>Loading …<//>`}<//>`;
+  return html`<${Panel} title=${title} tools=${html`<${Act} danger onClick=${() => disconnect(name, shown.refresh)}>Disconnect<//>${back}`}>
       <${Failure} error=${error} />
       <${Tiles} label="Figures">
         <${Tile} label="User" value=${data.user ? html`<${Text}>${data.user}<//>` : "anonymous"} />
@@ -150,11 +147,11 @@ function Durable({ params }) {
         { title: "Last used", number: true, cell: (row) => (row.members ? "now" : row.used_ns ? html`<span title=${time(row.used_ns)}>${since(row.used_ns)} ago</span>` : NONE) },
         { title: "", cell: (row) => firsts.has(row) && html`<div class="row-buttons">
             ${row.paused
-              ? html`<${Act} verb="queues.resume" aria-label=${`Resume ${row.cursor}`} onClick=${() => resumeQueue(row.cursor, refresh)}>Resume<//>`
-              : html`<${Act} verb="queues.pause" aria-label=${`Pause ${row.cursor}`} onClick=${() => pauseQueue(row.cursor, refresh)}>Pause<//>`}
-            <${Act} verb="cursors.set" aria-label=${`Move ${row.cursor}`} onClick=${() => move(row.cursor, refresh)}>Move<//>
-            <${Act} verb="cursors.set" aria-label=${`Reset ${row.cursor}`} onClick=${() => reset(row.cursor, refresh)}>Reset<//>
-            ${row.cursor.startsWith("queue:") ? null : html`<${Act} verb="cursors.rm" danger aria-label=${`Delete ${row.cursor}`} onClick=${() => remove(row.cursor, refresh)}>Delete<//>`}
+              ? html`<${Act} aria-label=${`Resume ${row.cursor}`} onClick=${() => resumeQueue(row.cursor, refresh)}>Resume<//>`
+              : html`<${Act} aria-label=${`Pause ${row.cursor}`} onClick=${() => pauseQueue(row.cursor, refresh)}>Pause<//>`}
+            <${Act} aria-label=${`Move ${row.cursor}`} onClick=${() => move(row.cursor, refresh)}>Move<//>
+            <${Act} aria-label=${`Reset ${row.cursor}`} onClick=${() => reset(row.cursor, refresh)}>Reset<//>
+            ${row.cursor.startsWith("queue:") ? null : html`<${Act} danger aria-label=${`Delete ${row.cursor}`} onClick=${() => remove(row.cursor, refresh)}>Delete<//>`}
           </div>` },
       ]} />
       <${Pager} data=${data} params=${params} make=${(more) => link("clients", to(more))} />` : error ? null : html`<${Empty}>Loading …<//>`}

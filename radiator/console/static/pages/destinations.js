@@ -1,6 +1,5 @@
 // Destinations by pages of the broker, and one destination.
 import { Act, Empty, Failure, NONE, Panel, Search, Table, Text, Tile, Tiles, bytes, count, duration, go, html, link, perSecond, time, useEffect, usePoll, useState } from "../ui.js";
-import { has } from "../session.js";
 import { pauseQueue, purgeQueue, resumeQueue } from "./verbs.js";
 
 const LIMIT = 50;
@@ -14,9 +13,7 @@ function List({ params }) {
   const search = params.get("search") || "";
   const after = params.get("after");
   const page = Number(params.get("page") || 1);
-  const args = { limit: LIMIT };
-  if (has("overview")) Object.assign(args, { sort, descending, search });
-  else if (search) args.match = search;
+  const args = { limit: LIMIT, sort, descending, search };
   if (after) args.after = after;
   const [many, setMany] = useState(false);
   const { data, error } = usePoll("destinations.ls", args, many ? MANY_MS : FEW_MS);
@@ -39,7 +36,7 @@ function List({ params }) {
     ${error && after && html`<div class="pager"><a class="button" href=${link("destinations", { sort, descending, search })}>First page</a></div>`}
     ${data ? html`
       <${Table} label="Destinations" columns=${columns} rows=${data.destinations} rowKey=${(row) => row.name}
-        sort=${sort} descending=${descending} onSort=${has("overview") ? (by, down) => to({ sort: by, descending: down }) : null}
+        sort=${sort} descending=${descending} onSort=${(by, down) => to({ sort: by, descending: down })}
         empty=${search ? "No destination has this in its name." : "There are no destinations yet."} />
       <div class="pager">
         <span role="status">${data.matched !== undefined ? `${count(data.matched)} ${data.matched === 1 ? "destination" : "destinations"}, ` : ""}page ${page}${data.matched ? ` of ${count(Math.max(1, Math.ceil(data.matched / LIMIT)))}` : ""}</span>
@@ -53,19 +50,18 @@ function List({ params }) {
 const settingText = (value) => (value === null ? "none" : typeof value === "object" ? JSON.stringify(value) : String(value));
 
 function One({ name }) {
-  const shown = usePoll(has("destinations.show") ? "destinations.show" : null, { name }, 3000);
+  const shown = usePoll("destinations.show", { name }, 3000);
   const { data, error } = shown;
   const back = html`<a href="#/destinations">All destinations</a>`;
   const title = html`<${Text}>${name}<//>`;
-  if (!has("destinations.show")) return html`<${Panel} title=${title} tools=${back}><${Empty}>This broker does not show single destinations.<//><//>`;
   if (!data) return html`<${Panel} title=${title} tools=${back}>${error ? html`<${Failure} error=${error} />` : html`<${Empty}>Loading …<//>`}<//>`;
   const { destination, rule, rates, oldest, consumers = [], storage = [] } = data;
   const queue = destination.kind === "queue";
   const tools = html`
     <a class="button" href=${link("messages", { d: name })}>Messages</a>
-    ${queue && !data.paused && html`<${Act} verb="queues.pause" onClick=${() => pauseQueue(name, shown.refresh)}>Pause<//>`}
-    ${queue && data.paused && html`<${Act} verb="queues.resume" onClick=${() => resumeQueue(name, shown.refresh)}>Resume<//>`}
-    ${queue && html`<${Act} verb="queues.purge" danger onClick=${() => purgeQueue(name, shown.refresh)}>Purge<//>`}
+    ${queue && !data.paused && html`<${Act} onClick=${() => pauseQueue(name, shown.refresh)}>Pause<//>`}
+    ${queue && data.paused && html`<${Act} onClick=${() => resumeQueue(name, shown.refresh)}>Resume<//>`}
+    ${queue && html`<${Act} danger onClick=${() => purgeQueue(name, shown.refresh)}>Purge<//>`}
     ${back}`;
   return html`
     <${Panel} title=${title} tools=${tools}>

@@ -2,7 +2,7 @@
 import { Empty, Failure, Field, Panel, Text, bytes, confirmAction, count, download, go, html, time, useEffect, useId, usePoll, useRef, useState } from "../ui.js";
 import { Message, preview } from "../body.js";
 import { PAGE, RANGE_COUNT_MAX, Reader, positionHeaders, readRange } from "../reading.js";
-import { has, newLink, session } from "../session.js";
+import { newLink, session } from "../session.js";
 
 const SHOWN_MAX = 500; // messages in the page
 const TAIL_WINDOW = 200;
@@ -175,7 +175,7 @@ export function Messages({ params }) {
     const timer = setTimeout(() => setTyped(destination), 300);
     return () => clearTimeout(timer);
   }, [destination]);
-  const names = usePoll(session.admin && has("overview") ? "destinations.ls" : null, { search: typed, limit: 20 }, 0);
+  const names = usePoll(session.admin ? "destinations.ls" : null, { search: typed, limit: 20 }, 0);
   const live = params.get("live") === "true";
   const request = { destination: shownFor, from: params.get("from") || "last", value: params.get("value") || "", selector: params.get("selector") || "" };
   const wanted = (more) => ({ d: destination, from, value: POSITIONS[from][1] ? value : "", selector, ...more });

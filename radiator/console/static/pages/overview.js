@@ -1,7 +1,6 @@
 // What is wrong, then the rates of now and of the last hour.
 import { Chart } from "../chart.js";
 import { Empty, Failure, Panel, Text, Tile, Tiles, bytes, count, duration, html, link, perSecond, usePoll, useState } from "../ui.js";
-import { has } from "../session.js";
 
 const FEW = 6;
 const KINDS = {
@@ -55,26 +54,22 @@ function Hour({ rates }) {
 }
 
 export function Overview() {
-  const known = has("overview");
-  const { data, error } = usePoll(known ? "overview" : "stats", {}, 3000);
-  const hour = usePoll(has("rates") ? "rates" : null, {}, 10000);
+  const { data, error } = usePoll("overview", {}, 3000);
+  const hour = usePoll("rates", {}, 10000);
   if (error && !data) return html`<${Failure} error=${error} />`;
   if (!data) return html`<${Empty}>Loading …<//>`;
-  const now = data.now || {};
-  const counters = data.counters || data.stats || {};
-  const rates = data.rates || {};
-  const disk = data.disk;
+  const { now, counters, rates, disk } = data;
   const left = disk && disk.size ? disk.free / disk.size : null;
   return html`
     <${Failure} error=${error} />
     <${Panel} title="Problems">
-      ${data.problems ? html`<div aria-live="polite"><${Problems} problems=${data.problems} more=${data.more_problems || data.more} /></div>` : html`<${Empty}>This broker does not report problems.<//>`}
+      <div aria-live="polite"><${Problems} problems=${data.problems} more=${data.more_problems} /></div>
     <//>
-    <${Panel} title="Now" tools=${html`<span class="note"><${Text}>${data.version}<//>${data.uptime_seconds !== undefined && html`, up for ${duration(data.uptime_seconds)}`}</span>`}>
+    <${Panel} title="Now" tools=${html`<span class="note"><${Text}>${data.version}<//>, up for ${duration(data.uptime_seconds)}</span>`}>
       <${Tiles} label="Figures of now">
-        <${Tile} label="State" value=${data.draining ? "draining" : data.ready === false ? "not ready" : "ready"} bad=${data.draining || data.ready === false} note=${(data.reasons || []).join("; ")} />
+        <${Tile} label="State" value=${data.draining ? "draining" : data.ready ? "ready" : "not ready"} bad=${data.draining || !data.ready} note=${data.reasons.join("; ")} />
         <${Tile} label="Published" value=${perSecond(rates.published)} note=${`${count(counters.messages_in)} in total`} />
-        <${Tile} label="Delivered" value=${perSecond(rates.delivered)} note=${counters.delivered === undefined ? "" : `${count(counters.delivered)} in total`} />
+        <${Tile} label="Delivered" value=${perSecond(rates.delivered)} note=${`${count(counters.delivered)} in total`} />
         <${Tile} label="Acknowledged" value=${perSecond(rates.acknowledged)} note=${`${count(counters.acks)} in total`} />
         <${Tile} label="Received" value="${bytes(rates.published_bytes)}/s" />
         <${Tile} label="Connections" value=${count(now.sessions)} note=${`${count(now.durable_subscriptions)} durable names`} />
@@ -84,6 +79,6 @@ export function Overview() {
     <//>
     <${Panel} title="The last hour" tools=${html`<span class="note">times in UTC</span>`}>
       <${Failure} error=${hour.error} />
-      ${hour.data ? html`<${Hour} rates=${hour.data} />` : hour.error ? null : html`<${Empty}>${has("rates") ? "Loading …" : "This broker does not keep rates."}<//>`}
+      ${hour.data ? html`<${Hour} rates=${hour.data} />` : hour.error ? null : html`<${Empty}>Loading …<//>`}
     <//>`;
 }
