@@ -14,11 +14,13 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 
@@ -30,6 +32,16 @@ warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", cat
 DPI = 144
 WIDTH_INCHES = 9.6  # of a chart
 TITLE_LETTERS, NOTE_LETTERS = 74, 142  # letters that fit into the width
+FONTS = (  # matplotlib brings the first; the others have letters that it lacks, and those that are installed are used
+    "DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Source Han Sans", "WenQuanYi Zen Hei", "IPAGothic",
+    "Hiragino Sans", "PingFang SC", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Unifont",
+)  # fmt: skip
+
+
+@cache
+def _fonts() -> list[str]:
+    """Return those of ``FONTS`` that are installed."""
+    return [name for name in FONTS if name in fontManager.get_font_names()]
 
 
 @dataclass(frozen=True)
@@ -104,6 +116,7 @@ class Chart:
 
     def _draw(self, theme: Theme) -> bytes:
         style = {
+            "font.family": _fonts(),
             "font.size": 10, "text.color": theme.ink, "axes.labelcolor": theme.quiet, "axes.edgecolor": theme.grid,
             "xtick.color": theme.quiet, "ytick.color": theme.ink, "axes.facecolor": theme.paper,
             "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "xtick.major.size": 0,

@@ -54,6 +54,7 @@ from radiator.spark.chart_style import DARK, LIGHT, Chart, Theme
 __all__ = ["DARK", "LIGHT", "OTHER", "Chart", "Theme", "bars", "lines", "pairs", "ranges", "stacked"]
 
 OTHER = "other"
+PANEL, PARTS = "panel of a bar", "parts of a bar"  # fields
 NAMED_MAX = 7  # series with a name and a colour
 DAY_SECONDS = 86_400  # matplotlib counts in days
 OVER_CUT = 1.3  # the height of a cut axis, as a multiple of the highest bar that is not cut
@@ -70,6 +71,8 @@ def bars(
 ) -> Chart:  # fmt: skip
     """Return a chart of horizontal bars, in the order of the rows, with their values.
 
+    Rows with one name are one bar, and its value is their sum.
+
     Args:
         name: The file name, without .png.
         title: The title.
@@ -79,23 +82,36 @@ def bars(
         unit: A key of ``units.FORMATS``.
         note: How to read the chart.
         panel: A field; each of its values gets a small chart, all with one scale.
-        series: A field; each of its values gets a colour, in the order of their first rows.
+        series: A field; each of its values gets a colour, in the order of their first rows, and a part of each bar.
         limit: The maximum number of bars per panel.
     """
-    groups = panelled(rows, panel, limit)
+    totals: dict[str, float] = {}
+    parts: dict[tuple[str, Any], dict[str, float]] = {}  # by panel and name: the part of each series
+    for row in rows:
+        kind, size = "" if series is None else str(row[series]), float(row[value] or 0)
+        of = parts.setdefault(("" if panel is None else str(row[panel]), row[label]), {})
+        of[kind] = of.get(kind, 0.0) + size
+        totals[kind] = totals.get(kind, 0.0) + size
+    kinds = [kind for kind, total in totals.items() if total] or [""]
+    each_bar = [
+        {PANEL: of_panel, label: key, PARTS: [of.get(kind, 0.0) for kind in kinds]}
+        for (of_panel, key), of in parts.items()
+    ]
+    groups = panelled(each_bar, None if panel is None else PANEL, limit)
     drawn = [row for _, group in groups for row in group]
-    kinds = [] if series is None else list(dict.fromkeys(str(row[series]) for row in drawn))
-    widest = max((float(row[value] or 0) for row in drawn), default=0.0) or 1.0
+    widest = max((sum(row[PARTS]) for row in drawn), default=0.0) or 1.0
     letters = ROW_LETTERS if len(groups) == 1 else PANEL_LETTERS
     names = [*(each for each, _ in groups if each), *(row[label] for row in drawn)]
 
     def draw(figure: Figure, theme: Theme) -> None:
         for place, (axes, (panel_title, group)) in enumerate(zip(panel_axes(figure, groups), groups, strict=False)):
-            values = [float(row[value] or 0) for row in group]
-            one = theme.colour(place if panel else 0)
-            colours = one if series is None else [theme.colour(kinds.index(str(row[series]))) for row in group]
-            drawn_bars = axes.barh(range(len(group)), values, height=0.68, color=colours)
-            axes.bar_label(drawn_bars, list(map(units.FORMATS[unit], values)), padding=4, fontsize=9)
+            ends = np.zeros(len(group))
+            for i in range(len(kinds)):
+                values = np.array([row[PARTS][i] for row in group])
+                colour = theme.colour(place if series is None else i)
+                drawn_bars = axes.barh(range(len(group)), values, left=ends, height=0.68, color=colour)
+                ends = ends + values
+            axes.bar_label(drawn_bars, list(map(units.FORMATS[unit], ends.tolist())), padding=4, fontsize=9)
             axes.set_xlim(0, widest * 1.16)
             axes.xaxis.set_major_locator(NullLocator())
             axes.spines["bottom"].set_visible(False)
@@ -105,7 +121,7 @@ def bars(
             rows_axis(axes, group, label, letters, places=places)
             longest = max((len(str(row[label])) for row in group), default=0)
             heading(axes, panel_title, theme, across, min(letters, longest))
-        if kinds:
+        if series is not None:
             patches = [Patch(color=theme.colour(i), label=kind) for i, kind in enumerate(above(kinds))]
             legend_above(figure, theme, patches)
 

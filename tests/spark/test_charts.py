@@ -113,7 +113,26 @@ def test_bars_of_several_kinds_have_a_legend() -> None:
         (text.get_text(), patch.get_facecolor()) for text, patch in zip(legend.texts, legend.get_patches(), strict=True)
     ]
     assert [text for text, _ in shown] == ["kind 0", "kind 1", "kind 2", "kind 3"]
-    assert [bar.get_facecolor() for bar in figure.axes[0].patches[:4]] == [colour for _, colour in shown]
+    drawn = [bar for bar in figure.axes[0].patches if bar.get_width()]
+    colours = [colour for _, colour in shown]
+    assert {(int(bar.get_width()), colours.index(bar.get_facecolor())) for bar in drawn} == {
+        (row["n"], i % 4) for i, row in enumerate(ROWS) if row["n"]
+    }
+
+
+def test_rows_with_one_name_are_parts_of_one_bar_with_their_sum() -> None:
+    rows = [
+        {"name": "a", "kind": "x", "n": 0}, {"name": "a", "kind": "y", "n": 3}, {"name": "a", "kind": "z", "n": 0},
+        {"name": "b", "kind": "x", "n": 1}, {"name": "b", "kind": "y", "n": 2}, {"name": "c", "kind": "y", "n": 9},
+    ]  # fmt: skip
+    figure = Figure()
+    bars("bars", "Bars", rows, label="name", value="n", series="kind", limit=2).draw(figure, LIGHT)
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
+    assert [text.get_text() for text in axes.texts] == ["3", "3"]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["x", "y"]
+    parts = sorted((bar.get_y(), bar.get_x(), bar.get_width()) for bar in axes.patches if bar.get_width())
+    assert [(x, width) for _, x, width in parts] == [(0, 3), (0, 1), (1, 2)]
 
 
 @pytest.mark.thorough

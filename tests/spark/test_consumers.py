@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
+from radiator.spark.chart_style import LIGHT
 from radiator.spark.report import Report, make_report
 from radiator.spark.sections.consumers import NOT_RECORDED, section
 from radiator.spark.sections.options import Options
@@ -103,6 +105,23 @@ def test_the_section_says_what_is_remarkable(made: tuple[Report, list[Delivery]]
     assert report.folder is not None and all(
         (report.folder / f"{chart.name}.png").stat().st_size > 5000 for chart in page.charts
     )
+
+
+@pytest.mark.thorough
+def test_pictures_of_many_consumers_show_the_worst_and_say_of_how_many(made: tuple[Report, list[Delivery]]) -> None:
+    report, _ = made
+    one = next(row for row in report.answers["consumers"] if row["subscription"] == "/queue/work")
+    each = [{**one, "consumer": f"c{i}", "deliveries": 100 + i, "hand_p95_ms": 1.0 + i, "nacked": i} for i in range(40)]
+    charts = {chart.name: chart for chart in section({**report.answers, "consumers": each}, Options()).charts}
+    for name, place in (("consumers-hand", "the 15 slowest consumers, of 40"), ("consumers-share", "of 40")):
+        figure = Figure()
+        charts[name].draw(figure, LIGHT)
+        shown = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        assert charts[name].note.endswith(place)
+        assert shown[:2] == ["c39 of /queue/work", "c38 of /queue/work"] and len(shown) in (12, 15)
+    figure = Figure()
+    charts["consumers-returned"].draw(figure, LIGHT)
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["/queue/work"]
 
 
 @pytest.mark.thorough

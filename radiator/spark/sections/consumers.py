@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from datetime import timedelta
 from statistics import median
 
@@ -31,7 +31,8 @@ NOT_RECORDED = (
     "or of a topic."
 )
 SHOWN_MAX = 3  # findings of a kind with a line of their own
-BARS_MAX = 12
+BARS_MAX, RANGES_MAX = 12, 15
+DELIVERIES_MAX = 5  # of a message: more are counted together
 EVEN_MIN = 0.8  # Jain's index: below it, the deliveries of a subscription are uneven
 ENOUGH = 100  # deliveries: with fewer, shares say little
 TIMED_MIN = 20  # acknowledgements: with fewer, percentiles say little
@@ -179,8 +180,7 @@ def _charts(answers: Answers, options: Options) -> Iterator[Chart]:
     several = len(found) > 1
     of = [{**row, "name": _name(row, several)} for row in each]
     order = [row["name"] for row in sorted(of, key=lambda row: -row["acked"])]
-    waited = [{**row, "p50": row["queue_p50_ms"], "p95": row["queue_p95_ms"], "p99": row["queue_p99_ms"]}
-              for row in found if row["timed"]]  # fmt: skip
+    waited = _slowest("queue", [row for row in found if row["timed"]])
     if waited:
         yield ranges(
             "consumers-queue",
@@ -188,10 +188,11 @@ def _charts(answers: Answers, options: Options) -> Iterator[Chart]:
             waited,
             label="subscription",
             points=("p50", "p95", "p99"),
-            note="From the receipt by the broker to the first delivery, of messages that are still stored",
+            limit=RANGES_MAX,
+            note="From the receipt by the broker to the first delivery, of messages that are still stored"
+            + _part(waited, RANGES_MAX, "subscriptions that waited longest"),
         )
-    held = [{**row, "p50": row["hand_p50_ms"], "p95": row["hand_p95_ms"], "p99": row["hand_p99_ms"]}
-            for row in of if row["acked"]]  # fmt: skip
+    held = _slowest("hand", [row for row in of if row["acked"]])
     if held:
         yield ranges(
             "consumers-hand",
@@ -199,7 +200,8 @@ def _charts(answers: Answers, options: Options) -> Iterator[Chart]:
             held,
             label="name",
             points=("p50", "p95", "p99"),
-            note="From the delivery to the acknowledgement",
+            limit=RANGES_MAX,
+            note="From the delivery to the acknowledgement" + _part(held, RANGES_MAX, "slowest consumers"),
         )
     rates = [{**row, "name": _name(row, several)} for row in answers["consumer_rates"]]
     if len({row["start"] for row in rates}) > 1:
@@ -221,54 +223,75 @@ def _charts(answers: Answers, options: Options) -> Iterator[Chart]:
         yield bars(
             "consumers-share",
             "Deliveries by consumer",
-            of,
-            label="consumer",
+            sorted(of, key=lambda row: -row["deliveries"]),
+            label="name",
             value="deliveries",
-            panel="subscription" if several else None,
             limit=BARS_MAX,
-            note="Deliveries that have ended, those that came back included",
+            note="Deliveries that have ended, those that came back included"
+            + _part(of, BARS_MAX, "consumers with the most"),
         )
-    back = [
-        {"subscription": name, "outcome": outcome.replace("_", " "), "deliveries": count}
+    back = {
+        name: {outcome: sum(row[outcome] for row in each if row["subscription"] == name) for outcome in RETURNED}
         for name in dict.fromkeys(row["subscription"] for row in each)
-        for outcome in RETURNED
-        if (count := sum(row[outcome] for row in each if row["subscription"] == name))
-    ]
-    if back:
+    }
+    most = sorted((name for name in back if any(back[name].values())), key=lambda name: -sum(back[name].values()))
+    if most:
         yield bars(
             "consumers-returned",
             "Deliveries that came back",
-            back,
+            [
+                {"subscription": name, "outcome": outcome.replace("_", " "), "deliveries": count}
+                for name in most
+                for outcome, count in back[name].items()
+            ],
             label="subscription",
             value="deliveries",
             series="outcome",
             limit=BARS_MAX,
-            note="nacked: returned by the consumer; timed out: held too long; requeued: the consumer left",
+            note="nacked: returned by the consumer; timed out: held too long; requeued: the consumer left"
+            + _part(most, BARS_MAX, "subscriptions with the most"),
         )
-    again = [
-        {**row, "times": f"{row['delivery']:,} deliveries"}
-        for row in _by_delivery(answers["retries"])
-        if row["delivery"] > 1
-    ]
+    again = _by_deliveries(answers["retries"])
     if again:
         yield bars(
             "consumers-retries",
             "Messages that were delivered more than once",
-            again,
-            label="times",
+            [
+                {"subscription": name, "deliveries": times, "messages": count}
+                for name, counts in again.items()
+                for times, count in counts.items()
+            ],
+            label="subscription",
             value="messages",
-            panel="subscription" if len({row["subscription"] for row in again}) > 1 else None,
+            series="deliveries",
             limit=BARS_MAX,
-            note="Settled messages by their number of deliveries",
+            note="Settled messages by their number of deliveries"
+            + _part(again, BARS_MAX, "subscriptions with the most"),
         )
 
 
-def _by_delivery(rows: Rows) -> Rows:
-    found: dict[tuple[str, int], int] = {}
+def _slowest(what: str, rows: Rows) -> Rows:
+    """Return the rows with the fields p50, p95 and p99 of a time, the slowest first."""
+    timed = [{**row, **{point: row[f"{what}_{point}_ms"] for point in ("p50", "p95", "p99")}} for row in rows]
+    return sorted(timed, key=lambda row: -row["p95"])
+
+
+def _by_deliveries(rows: Rows) -> dict[str, dict[str, int]]:
+    """Return the messages with several deliveries by subscription, the most first, and number of deliveries."""
+    last = f"{DELIVERIES_MAX} or more"
+    times = {each: str(each) if each < DELIVERIES_MAX else last for each in range(2, DELIVERIES_MAX + 1)}
+    found: dict[str, dict[str, int]] = {}
     for row in rows:
-        key = row["subscription"], row["delivery"] or 0
-        found[key] = found.get(key, 0) + row["messages"]
-    return [{"subscription": name, "delivery": each, "messages": count} for (name, each), count in found.items()]
+        delivery = row["delivery"] or 0
+        if delivery > 1:
+            counts = found.setdefault(row["subscription"], dict.fromkeys(times.values(), 0))
+            counts[times[min(delivery, DELIVERIES_MAX)]] += row["messages"]
+    return dict(sorted(found.items(), key=lambda each: -sum(each[1].values())))
+
+
+def _part(of: Sized, shown_max: int, what: str) -> str:
+    """Return the end of a note: that a chart shows a part only, and which; empty if it shows all."""
+    return f"; the {shown_max} {what}, of {len(of):,}" if len(of) > shown_max else ""
 
 
 def _name(row: Row, several: bool) -> str:
