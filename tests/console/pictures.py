@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.console.browser import Browser
 
-URL = "http://127.0.0.1:15671/console/"
+URL = "http://127.0.0.1:8161/console/"
 TARGET = Path(__file__).parents[2] / "docs" / "pictures"
 PICTURES = {  # name: hash, width, height, dark, texts to wait for
     "console-overview": ("overview", 1280, 760, False, ("The last hour", "messages")),

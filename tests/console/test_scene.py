@@ -23,7 +23,7 @@ def test_one_group_lags_and_delays_become_dead_letters(tmp_path: Path) -> None:
     port, admin = free_port(), free_port()
     config = tmp_path / "scene.yaml"
     text = (ROOT / "examples" / "flights" / "scene.yaml").read_text()
-    config.write_text(text.replace("61613", str(port)).replace("15671", str(admin)))
+    config.write_text(text.replace("61613", str(port)).replace("8161", str(admin)))
     command = [sys.executable, "-m", "examples.flights.scene", "--config", config, "--out", tmp_path / "out"]
     scene = subprocess.Popen([*command, "--speed", "5000"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:

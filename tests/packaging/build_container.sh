@@ -30,7 +30,7 @@ b run "$container" -- sh -euc '
     radiator check-config /etc/radiator/radiator.yaml
     radiator serve --config /etc/radiator/radiator.yaml &
     broker=$!
-    until python3 -c "import urllib.request as r; r.urlopen(\"http://127.0.0.1:15671/ready\", timeout=2)" 2> /dev/null; do sleep 0.2; done
+    until python3 -c "import urllib.request as r; r.urlopen(\"http://127.0.0.1:8161/ready\", timeout=2)" 2> /dev/null; do sleep 0.2; done
     export RADIATOR_URL=stomp://alice:change%20me@127.0.0.1:61613
     radiator send /queue/hello world
     test "$(radiator tail /queue/hello --consume --count 1)" = world
