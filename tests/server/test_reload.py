@@ -160,6 +160,7 @@ def test_the_command_prints_the_changes_and_its_exit_code_says_whether_they_are_
     broker.write("destinations: [{match: /queue/a, store: memory}]\n")
     assert run(["reload", "--url", broker.address]) == 1
     assert "destinations[0].store (/queue/a): file -> memory: REFUSED: /queue/a: " in capsys.readouterr().out
+    assert broker.process.logs('{"check": false}: refused (unsupported: nothing has changed: destinations[0].store: ')
     broker.write("x: 1\n")
     assert run(["reload", "--url", broker.address]) == 2
     assert "radiator.yaml:1: x: unknown key" in capsys.readouterr().err

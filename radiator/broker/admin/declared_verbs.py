@@ -42,6 +42,7 @@ def apply(broker: Services, request: Request) -> Work:
     applied = bool(changes) and not request.flag("check") and not any(change.refused for change in changes)
     if applied:
         yield from broker.declarations.apply(wanted, prune)
+    request.done_with(changes)
     return {"changed": bool(changes), "applied": applied, "changes": [change.row() for change in changes]}
 
 

@@ -40,6 +40,7 @@ def reload(broker: Services, request: Request) -> None:
         if isinstance(found, ProtocolError):
             request.refuse(found)
             return
+        request.done_with(found.changes)
         changes = [change.row() for change in found.changes]
         request.answer({"changed": bool(changes), "applied": found.applied, "changes": changes})
 

@@ -6,7 +6,7 @@ Invariant: every request is answered once, also while ``limits.memory`` is used 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from radiator.broker.clients.session import Session
     from radiator.broker.services import Services
     from radiator.clock import Now
+    from radiator.config.compare import Change
 
 ENTRY_UNITS = 8  # per entry of a list, as JSON
 
@@ -146,6 +147,19 @@ class Request:
         if self.audited:
             self.audited = False
             audit.record(self._broker.peer_log, self.session, self.verb, self.args, error)
+
+    def done_with(self, changes: Iterable[Change]) -> None:
+        """Write the line of the audit log for changes that are made as a whole or not at all.
+
+        Args:
+            changes: The changes. If one is refused, none was made, and the line says so; but not if the request only
+                compares (``check``).
+        """
+        refused = [change for change in changes if change.refused]
+        if refused and not self.flag("check"):
+            self.done(ProtocolError("unsupported", f"nothing has changed: {refused[0].path}: {refused[0].refused}"))
+        else:
+            self.done(None)
 
     def answer(self, fields: Answer) -> None:
         """Send the answer later, from a verb that has returned None."""

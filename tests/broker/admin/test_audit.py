@@ -54,6 +54,22 @@ def test_a_change_is_one_line_with_its_user_its_arguments_and_its_result(
     }
 
 
+@pytest.mark.parametrize(("check", "result"), [(False, "refused"), (True, "ok")])
+def test_declarations_that_are_refused_as_a_whole_are_no_success(
+    world: World, lines: pytest.LogCaptureFixture, check: bool, result: str
+) -> None:
+    world.connect().subscribe("/topic/a", subscription_name="billing")
+    world.settle()
+    client = user(world, "alice", admin=["#"])
+    answer = done(
+        client, "subscriptions.apply", subscriptions=[{"name": "billing", "destination": "/topic/b"}], check=check
+    )
+    assert not answer["applied"]
+    (line,) = audited(lines)
+    assert line.result == result
+    assert result == "ok" or line.reason.startswith("unsupported: nothing has changed: subscriptions[0].destination: ")
+
+
 @pytest.mark.parametrize("verb", CHANGES)
 def test_every_verb_that_changes_something_has_a_line_also_if_it_is_refused(
     world: World, lines: pytest.LogCaptureFixture, verb: str
