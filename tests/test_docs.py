@@ -207,6 +207,13 @@ def test_a_link_to_a_section_leads_to_one(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_row_of_a_table_is_below_a_header(path: Path) -> None:
+    text = re.sub(r"^( *)```.*?^\1```$", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for first, second in re.findall(r"(?:\A|^(?!\|).*\n)(\|.*)\n(.*)$", text, re.MULTILINE):
+        assert re.fullmatch(r"\|[ :|-]+\|", second), first
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_named_in_a_document_exists(path: Path) -> None:
     for name in re.findall(r"`((?:radiator|tests|conf|docs|examples)/[\w./-]+)`", path.read_text("utf-8")):
         assert (ROOT / name).exists(), name
