@@ -10,9 +10,21 @@ format and the guarantees.
 This package knows pyarrow and the files of a store. It does not know pyspark, brokers or rules.
 """
 
-from radiator.archive.files import Files, NoArchive
+from radiator.archive.files import Files, NoArchive, NoVersion
 from radiator.archive.listing import files
 from radiator.archive.manifest import Conflict, DataFile, Lost, State, commit, load
 from radiator.archive.opening import open_files
 
-__all__ = ["Conflict", "DataFile", "Files", "Lost", "NoArchive", "State", "commit", "files", "load", "open_files"]
+__all__ = [
+    "Conflict",
+    "DataFile",
+    "Files",
+    "Lost",
+    "NoArchive",
+    "NoVersion",
+    "State",
+    "commit",
+    "files",
+    "load",
+    "open_files",
+]

@@ -31,6 +31,10 @@ class NoArchive(StorageError):
     """There is no archive at this place."""
 
 
+class NoVersion(StorageError):
+    """The archive has no such version, or not its files any more."""
+
+
 class Entry(NamedTuple):
     """The path and size of a file."""
 

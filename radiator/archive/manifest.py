@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from radiator.archive import actions, checkpoint
 from radiator.archive.actions import PARTITION_COLUMN, TAG, Action
 from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Span, State, Table, latest_anchors
-from radiator.archive.files import Files
+from radiator.archive.files import Files, NoVersion
 from radiator.archive.paths import LAST_CHECKPOINT, LOG, OLD_LOG, checkpoint_path, commit_path, version_of
 from radiator.archive.retention import RETENTION_KEY, RETENTION_SECONDS, interval
 from radiator.clock import NS_PER_MS
@@ -44,13 +44,13 @@ class Conflict(NamedTuple):
 
 
 def load(files: Files, version: int | None = None) -> State:
-    """Return the latest state, or that of a ``version``. Raises StorageError."""
+    """Return the latest state, or that of a ``version``. Raises NoVersion, or another StorageError."""
     commits, checkpoints = _versions(files, version)
     if not _without_gap(commits, checkpoints):  # a listing is no moment: it may lack one that came before another
         commits, checkpoints = _versions(files, version)
     last = max(commits, default=-1)
     if version is not None and last != version:
-        raise StorageError(f"{files.uri}: there is no commit {version}; the last one is {last}")
+        raise NoVersion(f"{files.uri}: there is no version {version}; the last one is {last}")
     if (beyond := max(checkpoints, default=-1)) > last:
         raise StorageError(
             f"{files.uri}: there is a checkpoint of commit {beyond}, but the last commit in {LOG}/ is {last}: "
@@ -261,7 +261,7 @@ def write_checkpoint(files: Files, state: State) -> None:
     data = checkpoint.encode(state)
     if not files.create_new(path, data) and _checkpoint(files, state.version) != state:
         raise StorageError(
-            f"{files.named(path)}: exists, but is not the state as of commit {state.version}; remove it: the commits "
+            f"{files.named(path)}: exists, but is not the state as of version {state.version}; remove it: the commits "
             f"have the complete state"
         )
     count = checkpoint.rows(state)

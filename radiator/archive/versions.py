@@ -14,11 +14,10 @@ from collections.abc import Callable
 from datetime import datetime
 
 from radiator.archive.contents import State
-from radiator.archive.files import Files, NoArchive
+from radiator.archive.files import Files, NoArchive, NoVersion
 from radiator.archive.manifest import load, made_ms, stored_versions
 from radiator.archive.times import time_ns
 from radiator.clock import NS_PER_MS
-from radiator.errors import StorageError
 
 AsOf = int | str | datetime  # a version; a time, or `partition@offset`
 
@@ -37,14 +36,15 @@ def load_as_of(files: Files, as_of: AsOf) -> State:
 
     Raises:
         NoArchive: There is no archive, or none yet at that time.
-        StorageError: There is no such version, it cannot be read, or its files are not stored any more.
+        NoVersion: There is no such version, or its files are not stored any more.
+        StorageError: It cannot be read.
         ValueError: ``as_of`` is none of these.
     """
     latest = load(files)
     state = _find(files, latest, as_of)
     gone = [path for path in state.files if path not in latest.files and path not in latest.removed]
     if gone:
-        raise StorageError(
+        raise NoVersion(
             f"{files.uri}: {len(gone)} files of version {state.version} were merged and removed ({gone[0]}): only "
             "versions since then can be read; `radiator archive --keep-merged` sets how long merged files stay"
         )
@@ -80,9 +80,9 @@ def _at(files: Files, time_ms: int, said: str) -> State:
 def _with_record(files: Files, latest: State, partition: str, offset: int) -> State:
     end = latest.ends.get(partition)
     if end is None:
-        raise StorageError(f"{files.uri}: the archive has no partition {partition!r}")
+        raise NoVersion(f"{files.uri}: the archive has no partition {partition!r}")
     if end <= offset:
-        raise StorageError(f"{files.uri}: the archive has no offset {offset} of {partition!r}: it ends at {end - 1}")
+        raise NoVersion(f"{files.uri}: the archive has no offset {offset} of {partition!r}: it ends at {end - 1}")
     ends: Callable[[int], int] = lambda version: load(files, version).ends.get(partition, 0)  # noqa: E731
     versions = stored_versions(files)
     return load(files, versions[bisect_left(versions, offset + 1, key=ends)])

@@ -118,7 +118,7 @@ def ls(uri: str, as_json: bool) -> int:
     merged = f"; {counted(len(state.removed), 'merged file')} not removed yet" if state.removed else ""
     click.echo(
         f"{counted(state.records, 'record')} in {counted(len(state.files), 'file')}, {whole}, "
-        f"as of commit {state.version}{merged}"
+        f"as of version {state.version}{merged}"
     )
     return OK
 

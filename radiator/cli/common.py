@@ -36,7 +36,9 @@ EXIT_CODES: Mapping[int, str] = {
 OK, FAILED, USAGE, UNREACHABLE, DENIED, NOT_FOUND, DAMAGED, INTERRUPTED = EXIT_CODES
 
 ERROR_EXITS = {  # by the name of the class, because importing the classes would slow down every command
-    **dict.fromkeys(("NoArchive", "NoPartition", "NoStore", "NoSuchDestination", "NoSuchStore"), NOT_FOUND),
+    **dict.fromkeys(
+        ("NoArchive", "NoPartition", "NoStore", "NoSuchDestination", "NoSuchStore", "NoVersion"), NOT_FOUND
+    ),
     "DamagedBackup": DAMAGED,
 }
 SERVER_EXITS = {

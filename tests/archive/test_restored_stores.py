@@ -92,7 +92,7 @@ def test_a_checkpoint_that_says_something_else_is_not_kept(tmp_path: Path) -> No
     other = data_file(before.ends["p"], before.ends["p"] + 7)
     assert isinstance(commit(files, before, source="s", add=[other], ends={"p": other.spans[0].next_offset}), State)
     files.remove(commit_path(last))
-    with pytest.raises(StorageError, match=f"is not the state as of commit {last}; remove it"):
+    with pytest.raises(StorageError, match=f"is not the state as of version {last}; remove it"):
         commit(files, before, source="s", add=[data_file(other.spans[0].first, 400)], ends={"p": 400})
     files.remove(checkpoint_path(last))
     assert load(files).ends == {"p": 400}  # the commits say everything

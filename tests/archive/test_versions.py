@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from radiator import archive
-from radiator.archive import NoArchive, manifest
+from radiator.archive import NoArchive, NoVersion, manifest
 from radiator.archive.files import LocalFiles
 from radiator.archive.manifest import State, commit, load
 from radiator.archive.versions import load_as_of
 from radiator.cli.main import run as run_command
-from radiator.errors import StorageError
 from tests.archive.test_manifest import data_file
 
 START_NS = 1_800_000_000_000_000_000
@@ -59,10 +58,10 @@ def test_a_version_is_found_by_number_time_or_record(
 @pytest.mark.parametrize(
     ("as_of", "error", "text"),
     [
-        (5, StorageError, "there is no commit 5"),
+        (5, NoVersion, "there is no version 5; the last one is 4"),
         (at(-0.1), NoArchive, "there was no archive at"),
-        ("p@40", StorageError, "no offset 40 of 'p': it ends at 39"),
-        ("q@0", StorageError, "has no partition 'q'"),
+        ("p@40", NoVersion, "no offset 40 of 'p': it ends at 39"),
+        ("q@0", NoVersion, "has no partition 'q'"),
         ("yesterday", ValueError, "expected a version .*, a time .* or PARTITION@OFFSET"),
     ],
 )
@@ -76,7 +75,7 @@ def test_a_version_that_does_not_exist_is_an_error_with_the_reason(
 def test_a_version_whose_files_were_removed_is_an_error(files: LocalFiles) -> None:
     state = load(files)
     commit(files, state, source="s", vacuumed_ms=max(state.removed.values()))
-    with pytest.raises(StorageError, match="1 files of version 0 were merged and removed .*--keep-merged"):
+    with pytest.raises(NoVersion, match="1 files of version 0 were merged and removed .*--keep-merged"):
         load_as_of(files, 0)
     assert load_as_of(files, 4).version == 4
 
@@ -86,3 +85,11 @@ def test_the_command_lists_the_files_of_a_version(files: LocalFiles, capfd: pyte
     assert capfd.readouterr().out.splitlines() == [files.address(data_file(0, 10).path)]
     assert run_command(["archive", "files", files.uri, "--as-of", "soon"]) == 2
     assert "expected a version" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("as_of", ["5", "q@0", "p@40", "2001-01-01T00:00:00Z"])
+def test_the_command_ends_with_not_found_if_there_is_no_such_version(
+    files: LocalFiles, as_of: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["archive", "files", files.uri, "--as-of", as_of]) == 5
+    assert capfd.readouterr().out == ""
