@@ -41,6 +41,7 @@ LAYERS = {
     "decoder": 0,
     "speed": 0,
     "stopping": 0,
+    "words": 0,
     "transitions": 0,
     "console": 0,
     "config": 1,

@@ -35,6 +35,7 @@ from radiator.storage.reader import StoredPartition, StoredSegment, newest_recei
 from radiator.storage.salt import decode_key
 from radiator.storage.segment import Window, last_offset, load_index, start_from_index, whole_batches
 from radiator.storage.time_window import first_ns
+from radiator.words import counted
 
 RETENTION = "retention"  # why offsets are lost that were gone from the beginning of the log when it was archived
 TRIES_MAX = 5  # at a partition from which segments go meanwhile
@@ -211,7 +212,7 @@ def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartiti
     lineage = LineageCheck(place.fs, state)
     others = [text for text in together(place.fs, partial(_other, lineage), logs) if text]
     if others:
-        more = f"; and {len(others) - 1} more partitions" if len(others) > 1 else ""
+        more = f"; and {counted(len(others) - 1, 'more partition')}" if len(others) > 1 else ""
         raise OtherLog(
             f"{others[0]}{more}. {files.uri} and {place.root} cannot be combined: use one of them, or choose other "
             f"partitions"

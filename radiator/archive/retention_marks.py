@@ -20,6 +20,7 @@ from radiator.errors import StorageError
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition
+from radiator.words import counted
 
 
 def marks(fs: FileSystem, logs: Iterable[StoredPartition]) -> dict[str, int]:
@@ -42,7 +43,7 @@ def ahead(found: Mapping[str, int], uri: str, state: State) -> str | None:
     if not names:
         return None
     name = names[0]
-    more = f"; the same for {len(names) - 1} more partitions" if names[1:] else ""
+    more = f"; the same for {counted(len(names) - 1, 'more partition')}" if names[1:] else ""
     return (
         f"{name}: is marked as archived up to offset {found[name]}, and {uri} has it up to "
         f"{state.ends.get(name, 0)}{more}. The mark is from another archive or from `radiator export --mark-archived`; "

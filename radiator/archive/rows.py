@@ -32,6 +32,7 @@ from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import DATE_PREFIX, MANY, encode
 from radiator.archive.split import DAY_NS, date_of
 from radiator.columns.batches import Ints
+from radiator.words import counted
 
 BATCH_ROWS = 65_536
 BODY_ROWS = 256  # likewise, with bodies
@@ -195,8 +196,8 @@ class _FileCheck:
         for span, count in zip(each.spans, self._of_spans, strict=True):
             if len(each.spans) > 1 and count != span.records:
                 yield (
-                    f"has {count} records of {span.partition!r} from offset {span.first} to {span.next_offset - 1}, "
-                    f"its commit says {span.records}"
+                    f"has {counted(count, 'record')} of {span.partition!r} from offset {span.first} to "
+                    f"{span.next_offset - 1}, its commit says {span.records}"
                 )
         for name, found, said in pairs:
             if found != said:

@@ -45,6 +45,7 @@ from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.header import DamagedBatch
 from radiator.storage.reader import StoredPartition
 from radiator.storage.typed_rules import REJECTED
+from radiator.words import counted
 
 COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool
 COMMIT_UNITS = 256
@@ -270,8 +271,9 @@ class _Run:
         again = len(unit.ranges) > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
         if again:
             self._watch.report(
-                f"{self._spool}: no room for {unit.bytes / MIB:.1f} MiB of log ({len(unit.ranges)} segments of "
-                f"{unit.partition}, {self._jobs} at a time): continuing with less at once"
+                f"{self._spool}: no room for {unit.bytes / MIB:.1f} MiB of log "
+                f"({counted(len(unit.ranges), 'segment')} of {unit.partition}, {self._jobs} at a time): "
+                "continuing with less at once"
             )
             self._unit_bytes = self._pending_bytes = max(1, unit.bytes // 4)
             self._jobs = 1

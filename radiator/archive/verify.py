@@ -25,6 +25,7 @@ from radiator.archive.files import Files
 from radiator.archive.listing import in_order
 from radiator.archive.manifest import DataFile, Span, State, load
 from radiator.archive.parquet import digest_of, footer_of, spans_in_footer
+from radiator.words import counted
 
 
 def verify(
@@ -85,7 +86,7 @@ def _file(
 
 def _named(each: DataFile) -> str:
     first, *others = sorted(each.partitions)
-    return f"{first!r}" + (f" and {len(others)} more partitions" if others else "")
+    return f"{first!r}" + (f" and {counted(len(others), 'more partition')}" if others else "")
 
 
 def _inside(
@@ -105,7 +106,7 @@ def _inside(
         if said.get(name) != value:
             yield f"{address}: its footer says {name} {said.get(name)!r}, its commit says {value!r}"
     if count != each.records:
-        yield f"{address}: has {count} records, its commit says {each.records}"
+        yield f"{address}: has {counted(count, 'record')}, its commit says {each.records}"
     if records:
         return (yield from rows.check_file(files, each, state.anchors))
     return frozenset()

@@ -18,6 +18,7 @@ from radiator.archive.files import Files, NoArchive, NoVersion
 from radiator.archive.manifest import load, made_ms, stored_versions
 from radiator.archive.times import time_ns
 from radiator.clock import NS_PER_MS
+from radiator.words import counted
 
 AsOf = int | str | datetime  # a version; a time, or `partition@offset`
 
@@ -44,8 +45,9 @@ def load_as_of(files: Files, as_of: AsOf) -> State:
     state = _find(files, latest, as_of)
     gone = [path for path in state.files if path not in latest.files and path not in latest.removed]
     if gone:
+        what = f"{counted(len(gone), 'file')} of version {state.version} {'was' if len(gone) == 1 else 'were'}"
         raise NoVersion(
-            f"{files.uri}: {len(gone)} files of version {state.version} were merged and removed ({gone[0]}): only "
+            f"{files.uri}: {what} merged and removed ({gone[0]}): only "
             "versions since then can be read; `radiator archive --keep-merged` sets how long merged files stay"
         )
     return state

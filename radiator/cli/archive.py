@@ -262,18 +262,18 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
         return code
     if found.unsealed and not found.records and not found.problems:
         say(
-            f"{found.unsealed:,} records are in segments that are still written to: they are archived when another "
+            f"{counted(found.unsealed, 'record')} in segments that are still written to: archived when another segment "
             "begins (segment.size, segment.roll_at); until then radiator.spark.table and `radiator replay --data "
             "--archive` read them from the log, and `radiator export --format parquet` writes them"
         )
-    merged = f"; {found.merged_from} small files became {found.merged_to}" if found.merged_to else ""
+    merged = f"; {counted(found.merged_from, 'small file')} became {found.merged_to:,}" if found.merged_to else ""
     if found.vacuumed:
         merged += f"; {counted(found.vacuumed, 'file')} that were merged before were removed"
     text = (
         f"{counted(found.records, 'record')}, {size(found.log_bytes)} of log to {size(found.file_bytes)} in "
         f"{counted(found.files, 'file')}"
     )
-    waiting = f"; {found.unsealed:,} more are in segments that are still written to" if found.unsealed else ""
+    waiting = f"; {found.unsealed:,} more in segments that are still written to" if found.unsealed else ""
     put_text(f"{target}: {text}{waiting}{merged}")
     return code
 

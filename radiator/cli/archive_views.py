@@ -240,7 +240,8 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
         )
         return DAMAGED if faults else OK
     for name, count in missing.items():
-        say(f"{name}: {count:,} offsets have no record: removed from the log on purpose before they were archived")
+        what = counted(count, "offset")
+        say(f"{name}: {what} without a record: removed from the log on purpose before they were archived")
     for each in uncommitted.orphans:
         say(f"{files.named(each.path)}: {size(each.size_bytes)} that no commit names; it is not part of the archive")
     for words, some in (

@@ -16,6 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import click
 
 from radiator.errors import ClientError, ConfigError, RadiatorError
+from radiator.words import are as are
+from radiator.words import counted as counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,16 +121,6 @@ def _visible_lines(text: str) -> str:
     from radiator.cli.formats import visible  # not for --help
 
     return "\n".join(map(visible, text.split("\n")))
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number and what it counts: ``1 message``, ``1,200 messages``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def are(number: int) -> str:
-    """Return "is" or "are" for a number."""
-    return "is" if number == 1 else "are"
 
 
 def size(count: int) -> str:

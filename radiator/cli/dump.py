@@ -28,6 +28,7 @@ from radiator.cli.common import (
     say,
 )
 from radiator.cli.formats import Show, compile_format, for_people
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.client.message import Message
@@ -244,9 +245,8 @@ class Printer:
             }  # fmt: skip
             self._write(msgspec.json.encode(fields) + b"\n")
         else:
-            records = "record" if header.records == 1 else "records"
             text = (
-                f"{position}: offsets {header.base_offset} to {following - 1}, {header.records} {records}, "
+                f"{position}: offsets {header.base_offset} to {following - 1}, {counted(header.records, 'record')}, "
                 f"{header.total_len} bytes{' (zstd)' if packed else ''}, received {rfc3339(header.min_receive_ns)} to "
                 f"{rfc3339(header.max_receive_ns)}, crc {header.crc:08x}, salt {header.salt:08x}, "
                 f"flags {','.join(words) or 'none'}\n"

@@ -178,7 +178,7 @@ def replay(
 def _report_stored(result: Result, name: str | None) -> None:
     again = "" if name is None else f" with --id {name}"
     say(
-        f"{result.stored:,} messages were stored for certain before this; "
+        f"{counted(result.stored, 'message')} stored for certain before this; "
         f"the same command{again} stores only what is missing"
     )
 
@@ -187,7 +187,7 @@ def _confirm_all(target: str, known: Set[str] | None) -> None:
     """Confirm at a terminal, or else report, that the messages of all destinations are sent to one."""
     if known is not None and len(known - {target}) < 2:
         return
-    what = "every destination" if known is None else f"all {len(known):,} destinations"
+    what = "every destination" if known is None else f"all {counted(len(known), 'destination')}"
     if sys.stdin.isatty() and sys.stderr.isatty():
         click.confirm(f"send the messages of {what} to {target}? (--destination selects some)", abort=True, err=True)
     else:

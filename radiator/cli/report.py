@@ -26,6 +26,7 @@ from radiator.cli.common import (
 )
 from radiator.spark.sections import ALL, COMMON, SECTIONS, chosen
 from radiator.spark.sections.options import FLAGS, LIMIT, SAMPLES
+from radiator.words import are, counted
 
 if TYPE_CHECKING:
     from radiator.spark.report import Report
@@ -126,7 +127,8 @@ def report(
     else:
         _print(found)
     if found.missing:
-        say(f"damage found: {found.missing:,} records are missing; see the missing ranges in {found.files[0]}")
+        what = f"{counted(found.missing, 'record')} {are(found.missing)} missing"
+        say(f"damage found: {what}; see the missing ranges in {found.files[0]}")
         return DAMAGED
     return OK
 

@@ -7,6 +7,7 @@ import os
 import click
 
 from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, size
+from radiator.words import counted
 
 
 @click.command(short_help="Verify a backup, and create a data directory from it.")
@@ -54,7 +55,7 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
     else:
         done = "every checksum is right" if target is None else f"restored to {target}"
         click.echo(
-            f"{backup}: {done}; {len(manifest.files):,} files, {size(manifest.size_bytes)}, "
+            f"{backup}: {done}; {counted(len(manifest.files), 'file')}, {size(manifest.size_bytes)}, "
             f"as of {rfc3339(manifest.time_ns)[:19]}Z"
         )
     return OK

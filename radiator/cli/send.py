@@ -24,6 +24,7 @@ from radiator.cli.common import (
 )
 from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.cli.sources import Chunk
@@ -92,7 +93,7 @@ def send(
         put_json({**result, "partitions": sender.partitions})
     else:
         before = f", {sender.duplicates} of them before" if sender.duplicates else ""
-        put_text(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
+        put_text(f"{counted(sender.stored, 'message')} stored{before}{sender.where()}")
     return OK
 
 

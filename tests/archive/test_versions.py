@@ -75,7 +75,7 @@ def test_a_version_that_does_not_exist_is_an_error_with_the_reason(
 def test_a_version_whose_files_were_removed_is_an_error(files: LocalFiles) -> None:
     state = load(files)
     commit(files, state, source="s", vacuumed_ms=max(state.removed.values()))
-    with pytest.raises(NoVersion, match="1 files of version 0 were merged and removed .*--keep-merged"):
+    with pytest.raises(NoVersion, match="1 file of version 0 was merged and removed .*--keep-merged"):
         load_as_of(files, 0)
     assert load_as_of(files, 4).version == 4
 

@@ -61,7 +61,7 @@ def test_a_run_says_what_it_did_and_the_next_one_that_there_was_nothing(
     again = said(capfd)
     assert again["unsealed"] == 2000 - len(found)
     assert run(["archive", "--data", data, "--to", to]) == 0
-    assert f"{2000 - len(found)} records are in segments that are still written to" in capfd.readouterr().err
+    assert f"{2000 - len(found)} records in segments that are still written to" in capfd.readouterr().err
     assert (again["records"], again["files"], again["problems"]) == (0, 0, {})
     assert run(["archive", "ls", to, "--json"]) == 0
     listed = said(capfd)
@@ -274,8 +274,8 @@ def test_without_sealed_segments_the_command_says_how_to_seal(
     fill(tmp_path / "data", count=40).close()
     assert run(["archive", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "to")]) == 0
     told = capfd.readouterr()
-    assert "0 files; 40 more are in segments that are still written to" in told.out
-    assert "40 records are in segments that are still written to" in told.err
+    assert "0 files; 40 more in segments that are still written to" in told.out
+    assert "40 records in segments that are still written to" in told.err
     assert "radiator.spark.table" in told.err and "radiator export --format parquet" in told.err
 
 

@@ -22,6 +22,7 @@ from radiator.clock import NS_PER_SECOND, MonoNs
 from radiator.errors import printable
 from radiator.routing import dead_letter
 from radiator.routing.rules import TEMPORARY
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Session, Subscription
@@ -145,14 +146,14 @@ class Survey:
             yield BACKLOG_UNITS
             ready += waiting
             if any(dead_letter.is_dead_letter(each, name) for each in self._templates):
-                text = f"{_number(waiting, 'dead letter')} in {_shown(name)}"
+                text = f"{counted(waiting, 'dead letter')} in {_shown(name)}"
                 problems.append(Problem("warning", "dead_letters", text, name, waiting))
             elif queue.consumers:
                 self._grows(problems, growth, name, name, waiting)
             elif len(alone) < TRACKED_MAX:
                 since = alone[name] = self._alone.get(name, core.timing.now.mono)
                 if core.timing.now.mono - since >= BACKLOG_NS:
-                    text = f"{_number(waiting, 'message')} in {_shown(name)}, and no consumer"
+                    text = f"{counted(waiting, 'message')} in {_shown(name)}, and no consumer"
                     problems.append(Problem("warning", "backlog_without_consumer", text, name, waiting))
             del problems[PROBLEMS_MAX:]
         for key, durable in list(self._durable.by_key.items()):
@@ -182,7 +183,7 @@ class Survey:
         growth[key] = before
         if before.times >= GROWS_TIMES:
             minutes = before.times * GROWS_EVERY_NS // (60 * NS_PER_SECOND)
-            grew = f"grew from {before.first:,} to {_number(lag, 'message')} in {minutes} minutes"
+            grew = f"grew from {before.first:,} to {counted(lag, 'message')} in {minutes} minutes"
             text = f"the backlog of {_shown(key)} {grew}, although it has consumers"
             problems.append(Problem("warning", "lag_grows", text, destination, lag))
 
@@ -225,10 +226,6 @@ class Survey:
 def _only(patterns: PatternSet) -> str | None:
     """Return the only destination of a subscription; None if it may have several."""
     return patterns.text if patterns.is_literal and len(patterns.names) == 1 else None
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
 
 
 def _shown(name: str) -> str:

@@ -188,13 +188,13 @@ def _summary(rows: Rows, lost: Rows) -> str:
     )
     records, partitions = units.many(messages, "record"), units.many(len(rows), "partition")
     if missing or duplicates:
-        found = f"Incomplete: {missing:,} offsets missing, {duplicates:,} twice, {records} in {partitions}."
+        found = f"Incomplete: {units.many(missing, 'offset')} missing, {duplicates:,} twice, {records} in {partitions}."
         said = [found]
         said += [f"In {row['partition']}: {row['reason']}." for row in lost[:1]]
     else:
         said = [f"Complete: {records} in {partitions}, every offset once."]
     if removed:
-        said.append(f"Retention removed {removed:,} older records.")
+        said.append(f"Retention removed {units.many(removed, 'older record')}.")
     if left_out:
-        said.append(f"{left_out:,} records were settled or replaced, and removed.")
+        said.append(f"{units.many(left_out, 'settled or replaced record')} removed.")
     return " ".join(said)
