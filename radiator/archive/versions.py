@@ -13,9 +13,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from datetime import datetime
 
-from radiator.archive.contents import State
+from radiator.archive.contents import DataFile, State
 from radiator.archive.files import Files, NoArchive, NoVersion
 from radiator.archive.manifest import load, made_ms, stored_versions
+from radiator.archive.paths import DATE_PREFIX
 from radiator.archive.times import time_ns
 from radiator.clock import NS_PER_MS
 from radiator.words import counted
@@ -43,7 +44,8 @@ def load_as_of(files: Files, as_of: AsOf) -> State:
     """
     latest = load(files)
     state = _find(files, latest, as_of)
-    gone = [path for path in state.files if path not in latest.files and path not in latest.removed]
+    replaced = [each for path, each in state.files.items() if path not in latest.files]
+    gone = _not_stored(files, replaced)
     if gone:
         what = f"{counted(len(gone), 'file')} of version {state.version} {'was' if len(gone) == 1 else 'were'}"
         raise NoVersion(
@@ -51,6 +53,16 @@ def load_as_of(files: Files, as_of: AsOf) -> State:
             "versions since then can be read; `radiator archive --keep-merged` sets how long merged files stay"
         )
     return state
+
+
+def _not_stored(files: Files, replaced: list[DataFile]) -> list[str]:
+    """Return the paths of those files that do not exist.
+
+    The commits do not say so of all: a run may have died after it removed some, other programs may remove files that a
+    merge has replaced, and before the log was Delta's each merge removed them at once.
+    """
+    stored = {entry.path for date in {each.date for each in replaced} for entry in files.list(f"{DATE_PREFIX}{date}")}
+    return [each.path for each in replaced if each.path not in stored]
 
 
 def _find(files: Files, latest: State, as_of: AsOf) -> State:

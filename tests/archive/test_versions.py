@@ -27,6 +27,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalFiles:
     for number in range(4):
         monkeypatch.setattr(manifest.time, "time_ns", lambda number=number: START_NS + number * HOUR_NS)
         first = 10 * number
+        assert made.create_new(data_file(first, first + 10).path, b"")
         found = commit(made, state, source="s", add=[data_file(first, first + 10)], ends={"p": first + 10})
         assert isinstance(found, State)
         state = found
@@ -72,11 +73,16 @@ def test_a_version_that_does_not_exist_is_an_error_with_the_reason(
         load_as_of(files, as_of)
 
 
-def test_a_version_whose_files_were_removed_is_an_error(files: LocalFiles) -> None:
-    state = load(files)
-    commit(files, state, source="s", vacuumed_ms=max(state.removed.values()))
-    with pytest.raises(NoVersion, match="1 file of version 0 was merged and removed .*--keep-merged"):
-        load_as_of(files, 0)
+@pytest.mark.parametrize("vacuum", [True, False], ids=["run", "other program"])
+def test_a_version_whose_files_were_removed_is_an_error(files: LocalFiles, vacuum: bool) -> None:
+    files.remove(data_file(10, 20).path)
+    if vacuum:  # of other programs no commit says so
+        state = load(files)
+        commit(files, state, source="s", vacuumed_ms=max(state.removed.values()))
+    assert load_as_of(files, 0).version == 0
+    for version in (1, 2):
+        with pytest.raises(NoVersion, match=f"1 file of version {version} was merged and removed .*10-20.*--keep-m"):
+            load_as_of(files, version)
     assert load_as_of(files, 4).version == 4
 
 
