@@ -103,7 +103,8 @@ def _once(files: Files, state: State, catalog: Any, name: str) -> Registered | N
 
     wanted = {location(files, path): path for path in state.files}
     try:
-        table = catalog.load_table(name)
+        with _metadata(files, name):
+            table = catalog.load_table(name)
     except NoSuchTableError:
         table, known = None, {}
         transaction = _created(files, state, catalog, name)
@@ -119,7 +120,8 @@ def _once(files: Files, state: State, catalog: Any, name: str) -> Registered | N
                     f"version {state.version}: commits of the archive are missing; restore them"
                 )
             return None
-        known = _known(table)
+        with _metadata(files, name):
+            known = _known(table)
         transaction = table.transaction()
     added, removed = wanted.keys() - known.keys(), known.keys() - wanted.keys()
     try:
@@ -130,6 +132,18 @@ def _once(files: Files, state: State, catalog: Any, name: str) -> Registered | N
     except (CommitFailedException, TableAlreadyExistsError):
         return None
     return Registered(state.version, len(added), len(removed))
+
+
+@contextlib.contextmanager
+def _metadata(files: Files, name: str) -> Iterator[None]:
+    """Report that metadata of the table is missing, with what to do."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"Iceberg table {name}: the catalogue has it, and its metadata is missing ({error}): restore "
+            f"{files.named(METADATA)}/; or drop the table without its files, and register the archive again"
+        ) from error
 
 
 def location(files: Files, path: str) -> str:

@@ -155,6 +155,31 @@ def test_a_table_that_is_not_the_archives_is_refused(made: Made, tmp_path: Path)
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("lost", ["*.metadata.json", "snap-*.avro", "*-m0.avro"])
+def test_a_table_that_lost_its_metadata_is_registered_again_after_it_was_dropped(made: Made, lost: str) -> None:
+    made.register()
+    more(made.writer, count=600, first=600)
+    made.archive()
+    assert isinstance(made.files, LocalFiles)
+    found = list(Path(made.files.address(METADATA)).rglob(lost))
+    assert found
+    for each in found:
+        each.unlink()
+    with pytest.raises(StorageError, match="its metadata is missing .*: restore .*/_iceberg/; or drop the table"):
+        made.register()
+    pyiceberg_catalog.load_catalog("radiator", uri=made.catalog).drop_table("radiator.archive")
+    assert made.register().added == len(load(made.files).files)
+    assert rows_of(made.table().scan().to_arrow()) == archive_rows(made.files)
+
+
+def test_a_catalogue_that_is_lost_is_made_again(made: Made) -> None:
+    made.register()
+    Path(made.catalog.removeprefix("sqlite:///")).unlink()
+    assert made.register() == Registered(0, len(load(made.files).files), 0)
+    assert rows_of(made.table().scan().to_arrow()) == archive_rows(made.files)
+
+
+@pytest.mark.thorough
 def test_metadata_has_no_secrets_and_files_are_never_deleted_with_the_table(made: Made) -> None:
     made.register()
     metadata = json.loads(Path(made.table().metadata_location.removeprefix("file://")).read_text())
