@@ -40,6 +40,7 @@ ENGINE = "radiator"
 ENGINE_VERSION = f"{ENGINE} {__version__}"
 TAG = "radiator"  # of an add
 PARTITION_COLUMN = "date"
+MEASURED = ("partition", "receive_time", "receive_ns")  # columns whose statistics every file has
 
 END, START, LOST, VACUUM = "radiator", "radiator-start", "radiator-lost", "radiator-vacuum"  # of the ids of txn
 _IN_TAG = [

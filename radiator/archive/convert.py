@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from typing import Any
 from zlib import crc32
 
+from radiator.archive.actions import MEASURED
 from radiator.archive.contents import Anchor, DataFile, Lost, Span, State
 from radiator.archive.files import Files, NoArchive
-from radiator.archive.manifest import load, next_commit, write_checkpoint
+from radiator.archive.manifest import STATISTICS_KEY, load, next_commit, write_checkpoint
 from radiator.archive.paths import OLD_LOG, commit_path
 from radiator.errors import StorageError
 
@@ -92,6 +93,7 @@ def _converted(files: Files, versions: list[int]) -> list[bytes]:
                 starts=old["starts"],
                 lost=[Lost(*each) for each in old["lost"]],
                 anchors={name: Anchor(*each) for name, each in old.get("anchors", {}).items()},
+                configuration={STATISTICS_KEY: ",".join(MEASURED)},
                 engine=old["by"],
             )
         except (KeyError, TypeError, ValueError) as error:

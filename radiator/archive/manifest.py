@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ from radiator.errors import StorageError
 __all__ = ["Anchor", "Conflict", "DataFile", "Lost", "Span", "State", "Table", "check_source", "commit", "load"]
 
 CHECKPOINT_COMMITS = 50
+STATISTICS_KEY = "delta.dataSkippingStatsColumns"
 
 
 class Conflict(NamedTuple):
@@ -190,7 +192,8 @@ def next_commit(
         engine: The program that has made it.
     """
     made: list[Action] = []
-    table = _table(state, made_ms, source, schema, configuration or {})
+    new = list(add)
+    table = _table(state, made_ms, source, schema, {**_statistics(state, new), **(configuration or {})})
     if table != state.table:
         if state.table is None:
             made.append({"protocol": actions.PROTOCOL})
@@ -207,7 +210,7 @@ def next_commit(
     deleted_ms = max(made_ms, state.vacuumed_ms + 1)  # so that a vacuum with another clock finds it
     made += (actions.remove_of(each, deleted_ms) for each in gone)
     carried = {name: anchor for name, anchor in latest_anchors(gone).items() if state.anchors.get(name) == anchor}
-    added = _anchored([replace(each, modified_ms=made_ms) for each in add], {**carried, **anchors})
+    added = _anchored([replace(each, modified_ms=made_ms) for each in new], {**carried, **anchors})
     made += (actions.add_of(each, data_change=not gone) for each in added)
     kind = "OPTIMIZE" if gone else "WRITE" if added or ends else "VACUUM END" if vacuumed_ms else "SET TBLPROPERTIES"
     info: dict[str, Any] = {"timestamp": made_ms, "operation": kind, "operationParameters": {}, "engineInfo": engine}
@@ -216,6 +219,18 @@ def next_commit(
     fold = _Fold(state)
     fold.add(state.version + 1, made)
     return fold.state(), actions.encode(info, made)
+
+
+def _statistics(state: State, new: Iterable[DataFile]) -> dict[str, str]:
+    """Return the property with the columns whose statistics all files have; nothing if the table has it.
+
+    Without it deltalake compares other columns with null, and a query with a filter over its dataset, such as DuckDB's,
+    silently loses all rows. Files of archives that were converted have no destinations and offsets.
+    """
+    if state.table is not None and STATISTICS_KEY in state.table.configuration:
+        return {}
+    known = all(each.names is not None and each.offsets is not None for each in chain(state.files.values(), new))
+    return {STATISTICS_KEY: ",".join((*actions.MEASURED, *(("destination", "offset") if known else ())))}
 
 
 def _table(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
@@ -52,6 +53,7 @@ def check(archive: Path) -> None:
     assert found.version() == 4
     assert found.to_pyarrow_dataset().count_rows() == 1940
     assert [each["operation"] for each in found.history()] == ["OPTIMIZE", "WRITE", "OPTIMIZE", "WRITE", "WRITE"]
+    assert found.to_pyarrow_dataset().count_rows(filter=pc.field("destination") != "") == 1940
     assert not (archive / "_log").exists()
     data = {path: each for path, each in contents(OLD).items() if path.startswith("date=")}
     assert {path: each for path, each in contents(archive).items() if path.startswith("date=")} == data

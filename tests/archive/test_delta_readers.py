@@ -110,6 +110,23 @@ def test_readers_skip_files_by_the_statistics_of_the_log(made: tuple[str, list[R
     assert messages.count_rows(filter=later) == sum(row["receive_ns"] >= middle for row in rows)
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "size > 10", "message_id <> ''", "event_ns >= 0", "event_time IS NOT NULL", "event_ns IS NULL",
+        "transmit_time < receive_time", '"offset" >= 0', "destination >= '/topic/flights.1'",
+    ],
+)  # fmt: skip
+def test_a_filter_of_any_column_has_the_rows_of_a_scan(made: tuple[str, list[Rows]], where: str) -> None:
+    archive, versions = made
+    messages = deltalake.DeltaTable(archive).to_pyarrow_dataset()
+    scanned = messages.to_table()  # noqa: F841 - in the query
+    count = f"SELECT count(*) FROM {{}} WHERE {where}"
+    ((expected,),) = duckdb.sql(count.format("scanned")).fetchall()
+    assert 0 < expected <= len(versions[-1])
+    assert duckdb.sql(count.format("messages")).fetchall() == [(expected,)]
+
+
 def test_a_version_is_found_by_its_time(made: tuple[str, list[Rows]]) -> None:
     archive, versions = made
     first = min(each["timestamp"] for each in deltalake.DeltaTable(archive).history())

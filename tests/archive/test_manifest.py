@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from radiator import archive
+from radiator.archive import manifest
 from radiator.archive.actions import decode
 from radiator.archive.actions import encode as encode_commit
 from radiator.archive.files import Entry, LocalFiles
@@ -195,3 +196,26 @@ def test_names_of_files_lead_to_one_component_that_no_tool_changes() -> None:
     path = data_path("2013-01-31", [("ä" * 40, 10**18, 10**19 - 1)], "0123abcd")
     assert max(map(len, path.split("/"))) <= 255
     assert len(encode_name("ä" * 40)) == 240
+
+
+@pytest.mark.parametrize(
+    ("file", "columns"),
+    [
+        (replace(data_file(0, 5), names=("/topic/a", "/topic/a"), offsets=(0, 4)),
+         "partition,receive_time,receive_ns,destination,offset"),
+        (data_file(0, 5), "partition,receive_time,receive_ns"),
+    ],
+)  # fmt: skip
+def test_an_archive_of_an_earlier_version_gets_the_columns_with_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: DataFile, columns: str
+) -> None:
+    files = LocalFiles(str(tmp_path))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(manifest, "_statistics", lambda *given: {})
+        state = commit(files, load(files), source="s", add=[file], ends={"p": 5})
+    assert isinstance(state, State) and state.table is not None
+    assert manifest.STATISTICS_KEY not in state.table.configuration
+    for _ in range(2):
+        state = commit(files, load(files), source="s", ends={"p": 6})
+        assert isinstance(state, State) and state.table is not None
+        assert state.table.configuration[manifest.STATISTICS_KEY] == columns
