@@ -14,16 +14,21 @@ Example:
     >>> flight(b"UA1545", {})
     {'carrier': 'UA', 'flight': 1545}
 
-This module imports nothing else. ``docs/configuration.md`` has the rules of the key ``decoder``.
+Uses errors only, so that a module with a decoder imports little. ``docs/configuration.md`` has the rules of the key
+``decoder``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
+
+from radiator.errors import ConfigError
 
 MARK: Final = "__radiator_decoder__"
 
+Decode = Callable[[bytes, Mapping[str, str]], Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -34,4 +39,29 @@ def decoder(function: Function) -> Function:
         function: Called with the body and a dictionary of the headers; returns a dictionary of JSON values.
     """
     setattr(function, MARK, True)
+    return function
+
+
+def load(name: str) -> Decode:
+    """Import a decoder.
+
+    Args:
+        name: ``module:function``.
+
+    Raises:
+        ConfigError: It cannot be imported, or is not marked.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{name}: importing it failed: {type(error).__name__}: {error}; expected a module on PYTHONPATH of "
+            "every process that reads or archives"
+        ) from None
+    if not getattr(found, MARK, False):
+        raise ConfigError(f"{name}: expected a function marked with @decoder of radiator.decoder, got {found!r}")
+    function: Decode = found
     return function

@@ -36,8 +36,8 @@ from radiator.archive.workers import results
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.scan import LostRecords
-from radiator.columns.typed import UNTYPED, typed_columns
-from radiator.errors import ConfigError, StorageError
+from radiator.columns.typed import UNTYPED, readable_columns
+from radiator.errors import StorageError
 from radiator.limits import MIB
 from radiator.storage import archived, layout
 from radiator.storage.copies import kind_of_copy
@@ -200,14 +200,13 @@ class _Run:
             self._out.problems[self._publisher.files.uri] = str(error)
 
     def _type(self) -> None:
-        """Choose the columns of new files. Raises StorageError if a schema is missing."""
-        try:
-            typed = typed_columns(open_store(self._data)) if self._options.archive else UNTYPED
-        except ConfigError as error:
-            raise StorageError(str(error)) from None
+        """Choose the columns of new files. Raises StorageError if the list of rules is damaged."""
+        typed = readable_columns(open_store(self._data)) if self._options.archive else UNTYPED
         schema, refused = evolved(self._publisher.state.table, typed.fields())
         self._publisher.add_structs(list(schema)[len(SCHEMA) :])
-        self._settings = replace(self._settings, schema=schema, typed=replace(typed, refused=refused))
+        self._settings = replace(
+            self._settings, schema=schema, typed=replace(typed, refused={**typed.refused, **refused})
+        )
 
     # --- what is new --------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ Invariant: each body has either a struct or a reason.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 
 from radiator.columns.json_schema import ANY, public
+from radiator.decoder import Decode
 
 REASON_CHARS_MAX: Final = 500
 _EXACT: Final = 1 << 53  # every whole number below it is exact as a double
 _WORDS: Final = ((" | null`", "`"), ("`int | float`", "`int`"), (" - at `$.", " at `"), (" - at `$", " at `$"))
 
-Decode = Callable[[bytes, Mapping[str, str]], Any]
 Bad = dict[int, str]  # by row: the reason
 
 

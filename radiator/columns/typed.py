@@ -13,7 +13,6 @@ Invariant: rows are neither added nor removed, and the other columns are unchang
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from radiator.columns import schema as columns
-from radiator.columns.bodies import BodyDecoder, Decode
+from radiator.columns.bodies import BodyDecoder
 from radiator.columns.files import Place
 from radiator.columns.json_schema import public, struct_of
-from radiator.decoder import MARK
+from radiator.decoder import load
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.pattern import PatternSet, parse_list
 from radiator.routing.rule_index import Matcher, RuleIndex
@@ -37,6 +36,7 @@ from radiator.storage.typed_rules import REGEX, REJECTED, TypedRule
 
 _TEMPORARY: Final = ("/temp-queue/", "/temp-topic/")  # no rule applies to them
 _NAMES_MAX: Final = 10_000  # cached
+_RESTORE: Final = "restore the file, or remove it and start the broker, which writes it again"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class TypedColumns:
     Attributes:
         rules: The rules, in order.
         kinds: The type of each column as ``json_schema.struct_of`` returns it.
-        refused: Why a column cannot be written, by its name. A batch with a record of its rules raises ConfigError.
+        refused: Why a column cannot be read or written, by its name. A batch with a record of its rules raises
+            ConfigError.
     """
 
     rules: tuple[TypedRule, ...] = ()
@@ -54,8 +55,8 @@ class TypedColumns:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def fields(self) -> list[pa.Field]:
-        """Return the columns: a struct per schema, and ``rejected``. None if no rule has a schema."""
-        if not self.kinds:
+        """Return the columns: a struct per schema that can be read, and ``rejected``. None if no rule has a schema."""
+        if not self.kinds and not self.refused:
             return []
         structs = [pa.field(name, public(kind, wide=True)) for name, kind in self.kinds.items()]
         return [*structs, pa.field(REJECTED, pa.string())]
@@ -73,21 +74,44 @@ def typed_columns(place: Place) -> TypedColumns:
     Raises:
         ConfigError: A schema is missing or is no JSON, or two schemas have one column.
         StorageError: The list of rules is damaged.
-        OSError: A file cannot be read.
+        OSError: The list of rules cannot be read.
+    """
+    found = readable_columns(place)
+    if found.refused:
+        raise ConfigError("; ".join(dict.fromkeys(found.refused.values())))
+    return found
+
+
+def readable_columns(place: Place) -> TypedColumns:
+    """Return the struct columns of a store like ``typed_columns``, and refuse those whose schemas cannot be read.
+
+    Args:
+        place: The store.
+
+    Raises:
+        StorageError: The list of rules is damaged.
+        OSError: The list of rules cannot be read.
     """
     rules, kinds = typed_rules.read(place.fs, place.root), dict[str, Any]()
+    refused = dict[str, str]()
     for rule in rules:
         if rule.schema is None or rule.column is None:
             continue
         path = f"{layout.schemas_path(place.root)}/{rule.schema}"
-        document = read_schema(place, path)
+        try:
+            document = read_schema(place, path)
+        except ConfigError as error:
+            refused[rule.column] = f"column {rule.column} of {rule.match}: {error}; {_RESTORE}"
+            continue
         try:
             kind = struct_of(document)
         except ConfigError:
             continue  # a document without names: its rule has no column
         if kinds.setdefault(rule.column, kind) != kind:
-            raise ConfigError(f"{path}: expected one schema for column {rule.column}, and another rule has another one")
-    return TypedColumns(rules, kinds)
+            refused[rule.column] = (
+                f"{path}: expected one schema for column {rule.column}, and another rule has another one; {_RESTORE}"
+            )
+    return TypedColumns(rules, {name: kind for name, kind in kinds.items() if name not in refused}, refused)
 
 
 def read_schema(place: Place, path: str) -> Any:
@@ -137,7 +161,8 @@ class Typing:
         names = set(schema.names)
         self._rules: list[tuple[str, BodyDecoder] | ConfigError | None] = []
         for rule in typed.rules:
-            wanted = rule.column in typed.kinds and (rule.column in names or REJECTED in names)
+            known = rule.column in typed.kinds or rule.column in typed.refused
+            wanted = known and (rule.column in names or REJECTED in names)
             self._rules.append(_decoder_of(rule, typed) if wanted else None)
         self._index = RuleIndex(_matcher(rule.match) for rule in typed.rules)
         self._known: dict[str, int] = {}
@@ -262,26 +287,7 @@ def _decoder_of(rule: TypedRule, typed: TypedColumns) -> tuple[str, BodyDecoder]
     if rule.column in typed.refused:
         return ConfigError(typed.refused[rule.column])
     try:
-        decode = None if rule.decoder is None else _function(rule.decoder)
+        decode = None if rule.decoder is None else load(rule.decoder)
     except ConfigError as error:
-        return error
+        return ConfigError(f"decoder {error}; or read columns= without the struct columns")
     return rule.column, BodyDecoder(typed.kinds[rule.column], decode)
-
-
-def _function(name: str) -> Decode:
-    module_name, _, attribute = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise ConfigError(
-            f"decoder {name}: importing it failed: {type(error).__name__}: {error}; expected a module on PYTHONPATH of "
-            "every process that reads, or columns= without the struct columns"
-        ) from None
-    if not getattr(found, MARK, False):
-        raise ConfigError(
-            f"decoder {name}: expected a function marked with @decoder of radiator.decoder, got {found!r}"
-        )
-    function: Decode = found
-    return function

@@ -22,6 +22,8 @@ from radiator.archive.opening import open_files
 from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.typed import struct_columns
 from radiator.archive.verify import verify
+from radiator.columns.files import open_store
+from radiator.columns.typed import typed_columns
 from radiator.errors import ConfigError, StorageError
 from tests.archive.killing import EAGER, run_until
 from tests.archive.stores import SEGMENT_BYTES, sealed_ends
@@ -176,6 +178,48 @@ def test_a_changed_type_stops_the_partitions_of_its_rule_until_they_have_another
     rows = [row for row in rows_of(tmp_path) if row["partition"] == "p"]
     assert sum(row["flight_2"] is not None for row in rows) and sum(row["flight"] is not None for row in rows)
     assert all(row["flight"] is None or row["flight_2"] is None for row in rows)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "damage", [None, b"{", b'{"properties": {"door": {"type": "integer"}}}'], ids=["gone", "torn", "other"]
+)
+def test_a_schema_that_cannot_be_read_stops_the_partitions_of_its_rule_only(
+    tmp_path: Path, store: Writer, damage: bytes | None
+) -> None:
+    """Two rules share a column; the third case is another schema in the file of one of them."""
+    both = RULES + "  - {{match: /topic/other, schema: {root}/gate.json}}\n"
+    register_rules(tmp_path, store.root, both, flight=FLIGHT, gate=GATE)
+    flights = [Message("/topic/flights.JFK", b'{"n": 7}' + b" " * 300, b"", START_NS) for _ in range(300)]
+    store.write("q", flights, per_batch=20)
+    (file,) = Path(store.root, "schemas").glob("*other@1.json")
+    whole = file.read_bytes()
+    if damage is None:
+        file.unlink()
+    else:
+        file.write_bytes(damage)
+    out = go(tmp_path)
+    assert out.problems.keys() == {"p"}
+    assert file.name in out.problems["p"] and "restore the file" in out.problems["p"]
+    assert out.records == out.typed == sealed_ends(store.root)["q"] > 0
+    with pytest.raises(ConfigError, match="restore the file"):  # a read of all columns says so at once
+        typed_columns(open_store(store.root))
+    file.write_bytes(whole)
+    assert not go(tmp_path).problems
+    assert added_up(tmp_path)["gate"] > 0 and state_of(tmp_path).ends == sealed_ends(store.root)
+    store.close()
+
+
+def test_records_wait_for_their_schema_though_it_is_the_only_one(tmp_path: Path, store: Writer) -> None:
+    register_rules(
+        tmp_path, store.root, "destinations: [{{match: /topic/gates.>, schema: {root}/gate.json}}]", gate=GATE
+    )
+    for file in Path(store.root, "schemas").glob("*@1.json"):
+        file.unlink()
+    store.write("q", [Message("/topic/other", b"x" * 300, b"", START_NS) for _ in range(300)], per_batch=20)
+    out = go(tmp_path)
+    assert out.problems.keys() == {"p"}
+    assert state_of(tmp_path).ends == {"q": sealed_ends(store.root)["q"]}
     store.close()
 
 
