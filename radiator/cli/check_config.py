@@ -46,7 +46,7 @@ def check_config(
     from radiator.routing.rules import Rules
     from radiator.server import listener, logs
     from radiator.server.certificates import Certificates
-    from radiator.server.hooks import load_hooks, new_schemas
+    from radiator.server.hooks import load_hooks, missing_decoders, new_schemas
     from radiator.server.users_file import check
     from radiator.storage.files import FileSystem
 
@@ -74,6 +74,7 @@ def check_config(
         *(partial(listener.check, listen, "listen") for listen in settings.listen),
     )
     warnings += _slips(settings)
+    warnings += missing_decoders(settings.rules, settings.source)
     if broker is not None:
         return compare_with(broker, file or config, as_json)
     if as_json:

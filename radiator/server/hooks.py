@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from radiator.broker.rule_hooks import RuleHooks, Validate
 from radiator.config import Rule
+from radiator.decoder import load
 from radiator.errors import ConfigError
 from radiator.middleware import Middleware
 from radiator.storage import layout, typed_rules
@@ -49,10 +50,32 @@ def load_hooks(rules: tuple[Rule, ...], source: str | None) -> dict[int, RuleHoo
         validate = None
         if rule.decoder is not None and rule.schema is None:
             raise ConfigError(f"{where}.decoder: expected a schema too, which describes what the decoder returns")
-        if rule.schema is not None and rule.decoder is None:  # only readers decode other bodies
+        if rule.schema is not None:
             validate = validator(read_schema(rule.schema, f"{where}.schema"), f"{where}.schema: {rule.schema}")
+        if rule.decoder is not None:  # only readers decode these bodies
+            validate = None
         if middleware or validate is not None:
             found[index] = RuleHooks(middleware, validate)
+    return found
+
+
+def missing_decoders(rules: tuple[Rule, ...], source: str | None) -> list[str]:
+    """Return a warning for each decoder that cannot be imported here. The broker itself needs none.
+
+    Args:
+        rules: The rules of the configuration.
+        source: The path of the YAML file, or None.
+    """
+    found = []
+    for index, rule in enumerate(rules):
+        try:
+            if rule.decoder is not None:
+                load(rule.decoder)
+        except ConfigError as error:
+            found.append(
+                f"{source or 'configuration'}:{rule.line}: destinations[{index}].decoder: {error}; where that fails, "
+                "radiator archive stops at the first message of this rule, and Spark cannot read its struct column"
+            )
     return found
 
 

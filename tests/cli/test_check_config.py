@@ -61,6 +61,35 @@ def test_a_pattern_that_is_probably_mistyped_is_a_warning(check: Check, tmp_path
     assert "/topics/b is another destination than /topic/b" in plural
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("tests.nowhere:x", "ModuleNotFoundError: No module named 'tests.nowhere'; expected a module on PYTHONPATH"),
+        ("os:nothing", "has no attribute 'nothing'"),
+        ("os:system", "expected a function marked with @decoder"),
+    ],
+)
+def test_a_decoder_that_cannot_be_imported_here_is_a_warning_because_the_broker_needs_none(
+    check: Check, tmp_path: Path, name: str, told: str
+) -> None:
+    (tmp_path / "s.json").write_text('{"properties": {"a": {"type": "string"}}}')
+    rules = f"[{{match: /a}}, {{match: /b, schema: '{tmp_path}/s.json', decoder: '{name}'}}]"
+    done = check(tmp_path / "c.yaml", f"destinations: {rules}\n", "--json")
+    (warning,) = json.loads(done.stdout)["warnings"]
+    assert done.returncode == 0
+    assert warning.startswith(f"{tmp_path}/c.yaml:1: destinations[1].decoder: {name}: ") and told in warning
+    fine = rules.replace(name, "tests.columns.test_typed:marked")
+    assert json.loads(check(tmp_path / "c.yaml", f"destinations: {fine}\n", "--json").stdout)["warnings"] == []
+
+
+def test_the_schema_of_a_decoder_is_checked_like_any_other(check: Check, tmp_path: Path) -> None:
+    pytest.importorskip("jsonschema_rs")
+    (tmp_path / "s.json").write_text('{"type": 12}')
+    rule = f"{{match: /b, schema: '{tmp_path}/s.json', decoder: 'tests.columns.test_typed:marked'}}"
+    done = check(tmp_path / "c.yaml", f"destinations: [{rule}]\n")
+    assert done.returncode == 2 and "destinations[0].schema" in done.stderr and "not a JSON Schema" in done.stderr
+
+
 def test_a_schema_that_refuses_what_an_earlier_version_describes_is_refused_and_nothing_is_written(
     check: Check, tmp_path: Path
 ) -> None:
