@@ -58,8 +58,8 @@ def load(name: str) -> Decode:
             found = getattr(found, part)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{name}: importing it failed: {type(error).__name__}: {error}; expected a module on PYTHONPATH of "
-            "every process that reads or archives"
+            f"{name}: importing it failed: {type(error).__name__}: {error}; expected a module that "
+            "every process that reads or archives can import (PYTHONPATH)"
         ) from None
     if not getattr(found, MARK, False):
         raise ConfigError(f"{name}: expected a function marked with @decoder of radiator.decoder, got {found!r}")
