@@ -1,4 +1,4 @@
-"""Three desks that follow the flights, each with a durable subscription whose deliveries are on record.
+"""Three desks that follow the flights, each with a durable subscription whose deliveries are recorded.
 
     python examples/notebooks/desks.py ADDRESS NAME SECONDS
 

@@ -186,7 +186,7 @@ class Settings:
         in_memory=ONLY_OFF,
         temporary="none",
     )
-    """Whether each delivery of a queue is on record in /topic/radiator.deliveries."""
+    """Whether each delivery of a queue is recorded in /topic/radiator.deliveries."""
     message_ttl_ns: int | None = setting(
         "message_ttl",
         or_none(duration("1ms", DAY_MAX)),

@@ -73,7 +73,7 @@ def disagreement(store: Any, checked: Callable[[str], bool] = bool, compared: Ca
     """Return the differences between rows and cursors, just after a start; empty if they agree.
 
     Args:
-        store: The store, in which all queues have been on record since their first message.
+        store: The store, in which the deliveries of all queues are recorded from their first message on.
         checked: Whether a log is to be compared.
         compared: Whether the rows of a queue, durable subscription or group are compared: it was not deleted or set.
             What one over topics has settled may have no row, because a selector excludes it, or it began behind it.
@@ -101,9 +101,9 @@ def disagreement(store: Any, checked: Callable[[str], bool] = bool, compared: Ca
 
 
 def check_exact(world: World) -> None:
-    """Check that of each message of a queue on record there is one final row if it is settled, and none if it is not.
+    """Check the final rows of queues with recorded deliveries: one for each settled message, and none for any other.
 
-    It holds while nothing is under way, for queues that have been on record since their first message.
+    It holds while nothing is under way, for queues whose deliveries are recorded from their first message on.
     """
     queues = [each.queue for each in world.broker.destinations.values() if each.queue is not None]
     queues += [each.queue for each in world.broker.durable.by_key.values()]

@@ -17,7 +17,7 @@ from tests.simulation.checkers import Checkers, Violation
 DELETED = "rivals"  # a durable subscription that is deleted now and then, and begins again
 
 
-def on_record(config: str) -> str:
+def recording(config: str) -> str:
     """The same rules, with the key."""
     config = config.replace("store: memory", "store: memory, record: none")
     if "defaults: {" in config:

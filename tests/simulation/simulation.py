@@ -67,7 +67,7 @@ class Simulation:
 
     def __init__(self, seed: int, broken: str = "", steps: int = STEPS, cast: str = "plain") -> None:
         self.cast = cast
-        self.on_record = seed % 4 == 3 and not CASTS[cast].later
+        self.is_recording = seed % 4 == 3 and not CASTS[cast].later
         self.random = Random(seed)
         self.steps = steps
         self.broken = broken
@@ -77,7 +77,7 @@ class Simulation:
         fs = FaultyFileSystem(Random(seed + 1))
         fs.short_writes = self.random.random() < 0.2
         self.world = World(
-            deliveries.on_record(CASTS[cast].config) if self.on_record else CASTS[cast].config,
+            deliveries.recording(CASTS[cast].config) if self.is_recording else CASTS[cast].config,
             fs,
             tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]),
             journal_file_bytes=self.random.choice([1, 5_000, 50_000, 64 << 20]),
@@ -306,7 +306,7 @@ class Simulation:
         self._shows()
         self.checkers.started(self.world.store, power_cut)
         dead_letters.check(self.world.store, self.checkers)
-        if self.on_record:
+        if self.is_recording:
             self.counts["rows"] = deliveries.check(self.world.store, self.checkers)
 
     def _dies(self) -> None:

@@ -6,7 +6,8 @@ its rows in that transaction.
 
 While the log cannot be written, rows and settled offsets wait here: the messages are settled for consumers, the
 receipts of their ACKs wait, and a killed broker delivers them again. COMMITs and dead letters that need a row are
-refused meanwhile. Queues on record deliver nothing while the rows take as much memory as they may (``Recorder.full``).
+refused meanwhile. Queues with recorded deliveries deliver nothing while the rows take as much memory as they may
+(``Recorder.full``).
 
 This module knows rows, the store and the destination. It does not know what the outcomes mean.
 Invariant: the journal has a settled offset of such a queue only in an entry with its row.
@@ -117,7 +118,7 @@ class DeliveryLog:
             log.error("%s", self.why_full())
 
     def why_full(self) -> str:
-        """Return why queues on record deliver nothing now; empty if they deliver, or only wait for the disk."""
+        """Return why such queues deliver nothing now; empty if they deliver, or only wait for the disk."""
         if not self._full_logged:
             return ""
         what = f"{DELIVERIES}: {len(self._recorder.blocks)} rows wait to be stored, the most that memory may hold"

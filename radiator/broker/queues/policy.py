@@ -82,7 +82,7 @@ def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
     """Return the policy for topics that share a log and are read with one cursor.
 
     A setting that deletes or takes back messages applies only if all topics have it, with the longest time. A dead
-    letter is stored if one of the topics stores it. Deliveries are on record if one topic has the key, and never if the
+    letter is stored if one of the topics stores it. Deliveries are recorded if one topic has the key, and never if the
     rows are among the messages: each row would be delivered, and have a row.
     """
     known = list({(id(each.settings), each.dead_letter): each for each in policies}.values())

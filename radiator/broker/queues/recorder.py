@@ -5,10 +5,10 @@
     ended()       their deliveries have ended without that: a row with another outcome
 
 A ``SourceRecord`` belongs to one cursor of a queue, the ``Recorder`` to the broker. Rows wait here until the end of the
-turn, when ``outcomes.delivery_log`` appends them to their log (``docs/reliability.md``, "Deliveries on record").
+turn, when ``outcomes.delivery_log`` appends them to their log (``docs/reliability.md``, "Recorded deliveries").
 
 If their log cannot be written, rows wait here. When they have ``limits.DELIVERY_ROWS_BYTES_MAX``, the recorder is
-``full``: queues on record deliver nothing, and settle nothing by themselves, until rows are stored
+``full``: queues with recorded deliveries deliver nothing, and settle nothing by themselves, until rows are stored
 (``Queue.held_by_record``).
 
 This module knows offsets, outcomes and header lines. It does not know logs or stores.

@@ -269,7 +269,7 @@ def test_messages_that_were_not_written_to_the_socket_are_requeued() -> None:
 
 
 @pytest.mark.thorough
-def test_durable_subscriptions_and_groups_are_on_record_under_their_names() -> None:
+def test_deliveries_of_durable_subscriptions_and_groups_are_recorded_under_their_names() -> None:
     world = World(CONFIG)
     client = world.connect(client_id="c")
     client.subscribe("/topic/a,/topic/b", id="d", durable="true", subscription_name="billing", prefetch_count=10)
@@ -346,7 +346,7 @@ def test_a_log_that_could_not_be_written_is_a_fault_of_the_configuration(config:
 
 
 @pytest.mark.thorough
-def test_deliveries_of_the_log_itself_are_not_on_record() -> None:
+def test_deliveries_of_the_log_itself_are_not_recorded() -> None:
     world = World("defaults: {record: deliveries}")
     client = world.connect(client_id="c")
     client.subscribe("/topic/radiator.deliveries", id="d", durable="true", subscription_name="audit", ack="auto")
@@ -630,7 +630,9 @@ def recover(world: World, fs: FaultyFileSystem) -> None:
 
 
 @pytest.mark.usefixtures("no_memory")
-def test_queues_on_record_deliver_nothing_while_rows_use_up_their_memory(caplog: pytest.LogCaptureFixture) -> None:
+def test_queues_with_recorded_deliveries_deliver_nothing_while_rows_use_up_their_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     fs = FaultyFileSystem()
     world, client, third, _ = failing(fs)
     sender = world.connect()
@@ -770,7 +772,7 @@ VERBS = ["open", "pwritev", "fdatasync", "sync_dir"]
 
 
 class Story:
-    """Random clients of a broker whose queues are on record, and whose broker dies and whose disk fails."""
+    """Random clients of a broker whose queues have recorded deliveries, and whose broker dies and whose disk fails."""
 
     QUEUES = ("a", "limited", "buried", "slow", "short", "once", "many", "dead")
 

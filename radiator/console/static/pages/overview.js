@@ -12,7 +12,7 @@ const KINDS = {
   stalled_consumer: "Stalled consumer",
   dead_letters: "Dead letters",
   memory_full: "Memory",
-  deliveries_full: "Deliveries on record",
+  deliveries_full: "Recorded deliveries",
   clock_ahead: "Clock",
 };
 
