@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -107,18 +108,24 @@ def test_small_files_of_many_logs_become_one_that_is_sorted_by_log_destination_a
     assert (after.anchors, after.ends, after.records) == (state.anchors, state.ends, state.records)
 
 
-@pytest.mark.thorough
-def test_records_of_many_logs_are_verified_with_one_reading_of_their_file(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    merge(root)
-    opened = list[object]()
+def count_opened(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[object]:
+    """Return the list that will have each Parquet file that a module opens."""
+    opened: list[object] = []
 
     def counted(source: Any, **options: Any) -> pq.ParquetFile:
         opened.append(source)
         return reader(source, **options)
 
-    monkeypatch.setattr(rows, "reader", counted)
+    monkeypatch.setattr(module, "reader", counted)
+    return opened
+
+
+@pytest.mark.thorough
+def test_records_of_many_logs_are_verified_with_one_reading_of_their_file(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge(root)
+    opened = count_opened(monkeypatch, rows)
     files, missing = open_files(root / "archive"), dict[str, int]()
     assert list(verify(files, load(files), records=True, on_missing=missing.__setitem__)) == []
     assert len(opened) == 1
@@ -153,13 +160,7 @@ def no_loss(partition: str, first: int, last: int, why: str) -> None:
 def test_a_replay_of_many_logs_opens_their_file_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = archive_rows(root / "archive")
     merge(root)
-    opened = list[object]()
-
-    def counted(source: Any, **options: Any) -> pq.ParquetFile:
-        opened.append(source)
-        return reader(source, **options)
-
-    monkeypatch.setattr(archived, "reader", counted)
+    opened = count_opened(monkeypatch, archived)
     found = list(Sources(Selection(), None, str(root / "archive"), no_loss).rows())
     assert len(opened) == 1
     assert [(row.partition, row.offset) for row in found] == sorted(
