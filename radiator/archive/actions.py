@@ -22,13 +22,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from sys import intern
 from typing import Any, TypeAlias
 from zlib import crc32
 
 import pyarrow as pa
 
 from radiator import __version__
-from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Span, Table
+from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, PackedSpans, Span, Table
 from radiator.columns.schema import arrow_schema
 from radiator.errors import StorageError
 from radiator.storage.typed_rules import REJECTED
@@ -155,8 +156,9 @@ def file_of(path: str, date: str | None, size: int, modified_ms: int, tag: str |
         if "anchor" in facts:
             facts["anchors"] = {name: facts.pop("anchor")}
     alone = len(facts["spans"]) == 1
-    facts["spans"] = tuple(_span_from(alone, *span) for span in facts["spans"])
-    facts["anchors"] = {name: Anchor(*anchor) for name, anchor in facts.get("anchors", {}).items()}
+    spans = (_span_from(alone, *span) for span in facts["spans"])
+    facts["spans"] = tuple(spans) if alone else PackedSpans(spans)
+    facts["anchors"] = {intern(name): Anchor(*anchor) for name, anchor in facts.get("anchors", {}).items()}
     if not facts.keys() <= _TAG_KEYS:
         raise StorageError(
             f"{path}: the log says {', '.join(sorted(facts.keys() - _TAG_KEYS))} of it, which this radiator does not "

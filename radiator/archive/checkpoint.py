@@ -8,7 +8,7 @@ This module knows the state of an archive and Parquet. It does not know where a 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from radiator.archive.actions import (
 )
 from radiator.archive.contents import DataFile, State
 
+BATCH_ROWS = 32  # of a page, and of files that are decoded at a time: the tag of a file of many logs may have 1 MB
 _TEXTS = pa.map_(pa.string(), pa.string())
 
 
@@ -76,7 +77,9 @@ def encode(state: State) -> bytes:
         columns.append(pa.array(values, _SCHEMA.field(name).type))
         before += len(found)
     data = io.BytesIO()
-    pq.write_table(pa.table(columns, _SCHEMA), data, compression="zstd", write_page_checksum=True)
+    pq.write_table(
+        pa.table(columns, _SCHEMA), data, compression="zstd", write_page_checksum=True, write_batch_size=BATCH_ROWS
+    )
     return data.getvalue()
 
 
@@ -116,17 +119,15 @@ def _numbers(state: State, source: str) -> dict[str, int]:
     return numbers
 
 
-def decode(data: bytes) -> Mapping[str, pa.StructArray]:
-    """Return the actions of a checkpoint by kind: of each kind an array without nulls.
+def decode(data: bytes, kind: str) -> Iterator[pa.StructArray]:
+    """Yield the actions of one kind in a checkpoint: arrays without nulls.
 
     Raises:
         pa.ArrowException: It is damaged.
         OSError: It is damaged.
     """
-    table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
-    found = {}
-    for name in _SCHEMA.names:
-        if name in table.column_names:
-            column = pa.concat_arrays(table.column(name).chunks) if table.num_rows else pa.array([], pa.struct([]))
-            found[name] = column.filter(column.is_valid())
-    return found
+    file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+    if kind in file.schema_arrow.names:
+        for batch in file.iter_batches(BATCH_ROWS if kind == "add" else file.metadata.num_rows, columns=[kind]):
+            column = batch.column(0)
+            yield column.filter(column.is_valid())

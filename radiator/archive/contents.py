@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import NamedTuple
+from sys import intern
+from typing import NamedTuple, overload
 
 SOURCE_KEY = "radiator.source"  # of the table's configuration
 _PARTITION = attrgetter("partition")
@@ -47,6 +48,59 @@ class Span(NamedTuple):
     destinations: tuple[str, ...] | None = None
 
 
+class PackedSpans(Sequence[Span]):
+    """Spans in columns, with 32 bytes for each: a year of 10,000 logs has millions.
+
+    Args:
+        spans: The spans, sorted.
+    """
+
+    __slots__ = ("_destinations", "_ends", "_firsts", "_names", "_records")
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        names: list[str] = []
+        self._firsts, self._ends, self._records = array("q"), array("q"), array("q")
+        self._destinations: dict[int, tuple[str, ...] | None] = {}  # where they are not the partition's name alone
+        for place, each in enumerate(spans):
+            names.append(intern(each.partition))
+            self._firsts.append(each.first)
+            self._ends.append(each.next_offset)
+            self._records.append(each.records)
+            if each.destinations != (each.partition,):
+                self._destinations[place] = each.destinations
+        self._names = tuple(names)
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """Their partitions."""
+        return frozenset(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, place: int) -> Span: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Span, ...]: ...
+    def __getitem__(self, place: int | slice) -> Span | tuple[Span, ...]:
+        if isinstance(place, slice):
+            return tuple(self[each] for each in range(*place.indices(len(self))))
+        name = self._names[place]
+        names = self._destinations.get(place % len(self), (name,))
+        return Span(name, self._firsts[place], self._ends[place], self._records[place], names)
+
+    def __iter__(self) -> Iterator[Span]:
+        rows = zip(self._names, self._firsts, self._ends, self._records, strict=True)
+        for place, (name, first, end, records) in enumerate(rows):
+            yield Span(name, first, end, records, self._destinations.get(place, (name,)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
 @dataclass(frozen=True)
 class DataFile:
     """The manifest entry of a Parquet file.
@@ -55,11 +109,12 @@ class DataFile:
     ``digest`` is the BLAKE2b of all bytes, 16 bytes in hex, or empty. ``offsets`` and ``names`` are the smallest and
     largest offset and destination, if known. ``typed`` and ``rejected`` are the numbers of records with a struct, and
     of those whose bodies do not fit their schema; None: the file has no struct columns. ``anchors``: those of its
-    partitions when the file was added, if the file has these records.
+    partitions when the file was added, if the file has these records; in a ``State`` without those of which a
+    later file has a newer one.
     """
 
     path: str
-    spans: tuple[Span, ...]
+    spans: Sequence[Span]
     date: str
     destinations: tuple[str, ...] | None
     records: int
@@ -75,15 +130,17 @@ class DataFile:
     anchors: Mapping[str, Anchor] = field(default_factory=dict, compare=False)  # ``State.anchors`` has the result
     modified_ms: int = field(default=0, compare=False)  # when it was committed
 
-    @cached_property
+    @property
     def partitions(self) -> frozenset[str]:
         """The partitions that it has records of."""
+        if isinstance(self.spans, PackedSpans):
+            return self.spans.partitions
         return frozenset(each.partition for each in self.spans)
 
     def spans_of(self, partition: str) -> tuple[Span, ...]:
         """Return its spans of a partition."""
         first = bisect_left(self.spans, partition, key=_PARTITION)
-        return self.spans[first : bisect_right(self.spans, partition, first, key=_PARTITION)]
+        return tuple(self.spans[first : bisect_right(self.spans, partition, first, key=_PARTITION)])
 
     def destinations_of(self, span: Span) -> tuple[str, ...] | None:
         """Return the destinations of the records of one of its spans; None if they are not listed."""
@@ -160,3 +217,9 @@ def latest_anchors(found: Iterable[DataFile]) -> dict[str, Anchor]:
             if anchor.offset >= anchors.get(name, anchor).offset:
                 anchors[name] = anchor
     return anchors
+
+
+def without_old_anchors(each: DataFile, latest: Mapping[str, Anchor]) -> DataFile:
+    """Return a file with those of its anchors that are the latest of their partitions."""
+    kept = {name: anchor for name, anchor in each.anchors.items() if anchor == latest[name]}
+    return each if len(kept) == len(each.anchors) else replace(each, anchors=kept)

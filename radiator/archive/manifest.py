@@ -26,7 +26,17 @@ import pyarrow.compute as pc
 
 from radiator.archive import actions, checkpoint
 from radiator.archive.actions import PARTITION_COLUMN, TAG, Action
-from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Span, State, Table, latest_anchors
+from radiator.archive.contents import (
+    SOURCE_KEY,
+    Anchor,
+    DataFile,
+    Lost,
+    Span,
+    State,
+    Table,
+    latest_anchors,
+    without_old_anchors,
+)
 from radiator.archive.files import Files, NoVersion
 from radiator.archive.paths import LAST_CHECKPOINT, LOG, OLD_LOG, checkpoint_path, commit_path, version_of
 from radiator.archive.retention import RETENTION_KEY, RETENTION_SECONDS, interval
@@ -71,6 +81,8 @@ def load(files: Files, version: int | None = None) -> State:
             _refuse_old(files)
             raise StorageError(f"{files.uri}: commit {number} is missing in {LOG}/; restore it: later commits need it")
         fold.add(number, _read(files, number))
+        if number % CHECKPOINT_COMMITS == 0:
+            fold = _Fold(fold.state())  # without anchors that later commits have replaced
     return fold.state()
 
 
@@ -303,9 +315,8 @@ def _read(files: Files, version: int) -> list[Action]:
 def _checkpoint(files: Files, version: int) -> State | None:
     """Return the state of a checkpoint; None if it is damaged, because the commits have the same."""
     try:
-        found = checkpoint.decode(files.read(checkpoint_path(version)))
         fold = _Fold(State(version - 1))
-        fold.add_checkpoint(version, found)
+        fold.add_checkpoint(version, files.read(checkpoint_path(version)))
         return fold.state()
     except (ValueError, TypeError, KeyError, OSError, StorageError, pa.ArrowException):
         return None
@@ -326,9 +337,11 @@ class _Fold:
         if self.version >= 0 and self._table is None:
             raise StorageError(f"commit {self.version}: there is no metaData action in any commit")
         removed = {path: at_ms for path, at_ms in self._removed.items() if at_ms > self._vacuumed_ms}
+        anchors = latest_anchors(self._files.values())
+        files = {path: without_old_anchors(each, anchors) for path, each in self._files.items()}
         return State(
-            self.version, self._table, self._files, self._ends, self._starts, tuple(sorted(self._lost)),
-            latest_anchors(self._files.values()), removed, self._vacuumed_ms,
+            self.version, self._table, files, self._ends, self._starts, tuple(sorted(self._lost)), anchors, removed,
+            self._vacuumed_ms,
         )  # fmt: skip
 
     def add(self, version: int, made: Iterable[Action]) -> None:
@@ -381,22 +394,24 @@ class _Fold:
         elif kind == actions.VACUUM:
             self._vacuumed_ms = version
 
-    def add_checkpoint(self, version: int, found: Mapping[str, pa.StructArray]) -> None:
+    def add_checkpoint(self, version: int, data: bytes) -> None:
         """Add all actions of a checkpoint."""
         self.version = version
         for kind in ("protocol", "metaData", "txn", "remove"):
-            for value in found[kind].to_pylist(maps_as_pydicts="strict") if kind in found else ():
-                if kind == "remove":
-                    self._removed[value["path"]] = value.get("deletionTimestamp") or 0
-                else:
-                    self._add(kind, value)
-        files = found["add"]
-        columns = [
-            pc.struct_field(files, "path"),
-            pc.map_lookup(pc.struct_field(files, "partitionValues"), PARTITION_COLUMN, "first"),
-            pc.struct_field(files, "size"),
-            pc.struct_field(files, "modificationTime"),
-            pc.map_lookup(pc.struct_field(files, "tags"), TAG, "first"),
-        ]
-        for row in zip(*(each.to_pylist() for each in columns), strict=True):
-            self._add_file(*row)
+            for found in checkpoint.decode(data, kind):
+                for value in found.to_pylist(maps_as_pydicts="strict"):
+                    if kind == "remove":
+                        self._removed[value["path"]] = value.get("deletionTimestamp") or 0
+                    else:
+                        self._add(kind, value)
+        for files in checkpoint.decode(data, "add"):
+            columns = [
+                pc.struct_field(files, "path"),
+                pc.map_lookup(pc.struct_field(files, "partitionValues"), PARTITION_COLUMN, "first"),
+                pc.struct_field(files, "size"),
+                pc.struct_field(files, "modificationTime"),
+                pc.map_lookup(pc.struct_field(files, "tags"), TAG, "first"),
+            ]
+            for row in zip(*(each.to_pylist() for each in columns), strict=True):
+                self._add_file(*row)
+        pa.default_memory_pool().release_unused()  # some hundred MiB, if there are many logs

@@ -80,7 +80,7 @@ def groups_to_merge(
     wanted = [each for each in state.files.values() if not partitions or each.partitions.issubset(partitions)]
     for date, of_day in groupby(sorted(wanted, key=_place), key=lambda each: each.date):
         shared: list[DataFile] = []
-        for alone, group in groupby(of_day, key=lambda each: len(each.partitions) == 1 and each.spans[0].partition):
+        for alone, group in groupby(of_day, key=_alone):
             own = list(group)
             small = [each for each in own if each.bytes < sizes.small_bytes]
             if alone and (_bytes(small) >= sizes.small_bytes or any(map(_is_old, own))):
@@ -167,6 +167,12 @@ def _runs(group: Iterable[DataFile], sizes: Sizes) -> Iterator[list[DataFile]]:
         yield run
 
 
+def _alone(each: DataFile) -> str | None:
+    """Return the partition of a file that has no other one."""
+    name = each.spans[0].partition
+    return name if each.spans[-1].partition == name else None
+
+
 def _is_old(each: DataFile) -> bool:
     """Return whether a file has a path of earlier versions."""
     return each.path.count("/") > 1
@@ -183,7 +189,7 @@ def _weight(each: DataFile) -> int:
 
 def _place(each: DataFile) -> tuple[str, bool, str, int, int]:
     first = each.spans[0]
-    return each.date, len(each.partitions) > 1, first.partition, first.first, each.spans[-1].next_offset
+    return each.date, _alone(each) is None, first.partition, first.first, each.spans[-1].next_offset
 
 
 def merge_files(files: Files, run: list[DataFile], settings: Settings, token: str, source: str) -> SpooledFile:

@@ -10,7 +10,7 @@ This module knows pyarrow. It does not know the place of the file, or segments. 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -126,7 +126,7 @@ class DataWriter:
         )  # fmt: skip
 
 
-def spans_in_footer(spans: tuple[Span, ...]) -> dict[str, str]:
+def spans_in_footer(spans: Sequence[Span]) -> dict[str, str]:
     """Return what the footer of a file says of its partitions and offsets."""
     if len(spans) > 1:
         said = [[each.partition, each.first, each.next_offset] for each in spans]

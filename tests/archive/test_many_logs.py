@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
@@ -12,20 +13,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 
 from radiator import archive
 from radiator.archive import rows
 from radiator.archive.actions import file_of, statistics_of, tag_of
-from radiator.archive.contents import Anchor, DataFile, Span, State, joined
+from radiator.archive.contents import Anchor, DataFile, PackedSpans, Span, State, joined
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lookup import may_hold, records
-from radiator.archive.manifest import load
+from radiator.archive.manifest import load, next_commit, write_checkpoint
 from radiator.archive.merging import OPEN_DAY_FILES, Sizes, groups_to_merge, spans_of
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import footer_of, reader
-from radiator.archive.paths import data_path
+from radiator.archive.paths import commit_path, data_path
 from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
 from radiator.archive.verify import verify
@@ -243,6 +245,63 @@ def test_spans_are_joined_where_they_touch_and_nowhere_else() -> None:
     assert joined(spans) == (Span("a", 0, 6, 5, ("a", "c")), Span("a", 7, 8, 1, None), Span("b", 5, 9, 4, ("b",)))
 
 
+def test_packed_spans_are_the_spans() -> None:
+    spans = (
+        Span("a", 0, 6, 5, ("a", "c")),
+        Span("a", 7, 8, 1, ("a",)),
+        Span("b", 5, 1 << 60, 4, None),
+        Span("c", 5, 9, 4, ("c",)),
+    )
+    packed = PackedSpans(spans)
+    assert tuple(packed) == spans
+    assert packed == spans and spans == packed and hash(packed) == hash(spans)
+    assert packed != spans[1:] and packed != PackedSpans(spans[:3])
+    assert [packed[place] for place in range(-4, 4)] == [spans[place] for place in range(-4, 4)]
+    assert packed[1:3] == spans[1:3]
+    with pytest.raises(IndexError):
+        packed[4]
+    each = replace(one("a", 0, 5, 1), spans=packed)
+    assert each.partitions == {"a", "b", "c"}
+    assert each.spans_of("a") == spans[:2]
+    assert each.spans_of("bb") == ()
+
+
+def test_the_state_of_a_year_of_many_logs_is_small() -> None:
+    """A file for each of 50 days, with a span and an anchor of each of 200 logs."""
+    logs, days = [name_of(each) for each in range(200)], 50
+
+    def following(state: State, day: int) -> tuple[State, bytes]:
+        date = f"2023-{1 + day // 28:02d}-{1 + day % 28:02d}"
+        spans = tuple(Span(name, day * 30, day * 30 + 30, 30, (name,)) for name in logs)
+        file = replace(one("a", 0, 5, day, date), path=data_path(date, spans, f"{day:016x}"), spans=spans)
+        anchors = {name: Anchor(day * 30 + 29, 1, "00" * 16) for name in logs}
+        ends, starts = dict.fromkeys(logs, day * 30 + 30), {} if day else dict.fromkeys(logs, 0)
+        return next_commit(
+            state, day, "source", add=[file], ends=ends, starts=starts, lost=(), anchors=anchors, remove=()
+        )
+
+    files = open_files("memory://year")
+    state = State()
+    for day in range(days):
+        state, data = following(state, day)
+        files.create_new(commit_path(state.version), data)
+    load(files)  # imports, and caches of Arrow
+    tracemalloc.start()
+    try:
+        loaded = load(files)
+        size_bytes = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        write_checkpoint(files, loaded)
+        again = load(files)
+    finally:
+        tracemalloc.stop()
+        fsspec.filesystem("memory").store.clear()
+    assert loaded == again == state
+    assert loaded.anchors == again.anchors
+    assert sum(len(each.anchors) for each in loaded.files.values()) == len(loaded.anchors) == len(logs)
+    assert size_bytes < 60 * len(logs) * days
+
+
 def test_a_large_file_between_small_ones_keeps_its_offsets() -> None:
     """The merged file has two spans of the log, and claims none of the offsets between."""
     files = [one("a", 0, 5, 1), one("a", 5, 1000, 2), one("a", 1005, 5, 3), one("b", 0, 5, 4)]
@@ -288,7 +347,7 @@ def test_verify_reports_spans_that_are_not_those_of_the_rows(root: Path, text: s
     state = load(files)
     (each,) = state.files.values()
     assert list(verify(files, state, records=True)) == []
-    wrong = replace(each, spans=FAULTS[text](each.spans))
+    wrong = replace(each, spans=FAULTS[text](tuple(each.spans)))
     found = list(verify(files, replace(state, files={each.path: wrong}), records=True))
     assert any(text in fault for fault in found), found
 
