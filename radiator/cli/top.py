@@ -230,12 +230,13 @@ class Top:
 
     # --- the screen ---------------------------------------------------------------------------------------------------
 
-    def screen(self, height: int, fills: bool = True) -> RenderableType:
+    def screen(self, height: int, fills: bool = True, keys: bool = True) -> RenderableType:
         """Return the whole screen, in so many lines.
 
         Args:
             height: The number of lines.
             fills: The table is as wide as the terminal; otherwise as wide as its values.
+            keys: The last line explains the keys.
         """
         from rich.console import Group
         from rich.text import Text
@@ -262,7 +263,7 @@ class Top:
             _problem_line(problems),
         ]
         rows = max(LINES_MIN, height - LINES_AROUND)
-        foot = _one_line(Text(self._foot(rows), style="dim"))
+        foot = _one_line(Text(self._foot(rows, keys), style="dim"))
         return Group(*(_one_line(line) for line in lines), self._table(rows, fills), foot)
 
     def _table(self, rows: int, fills: bool) -> RenderableType:
@@ -287,7 +288,7 @@ class Top:
             table.add_row()
         return table
 
-    def _foot(self, rows: int) -> str:
+    def _foot(self, rows: int, keys: bool) -> str:
         assert self.sample is not None
         if self.typing:
             return f"filter: {self.filter}_   Enter keeps it, Esc removes it"
@@ -295,7 +296,7 @@ class Top:
         total = entries if self.sample.matched is None or self.view != "destinations" else self.sample.matched
         shown = f"{self.view} {min(rows, entries)} of {total:,}"
         chosen = f"filter {self.filter!r}" if self.filter else ""
-        return "   ".join(filter(None, (shown, chosen, KEYS)))
+        return "   ".join(filter(None, (shown, chosen, KEYS if keys else "")))
 
 
 class Shown(NamedTuple):
@@ -512,7 +513,7 @@ def _print_once(screen: Top) -> None:
     assert screen.sample is not None
     fills = sys.stdout.isatty()
     console = Console(highlight=False, width=None if fills else WIDTH_MAX)
-    console.print(screen.screen(LINES_AROUND + max(1, len(screen.sample.entries)), fills))
+    console.print(screen.screen(LINES_AROUND + max(1, len(screen.sample.entries)), fills, keys=False))
 
 
 def _run(screen: Top, interval: float) -> None:

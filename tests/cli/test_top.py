@@ -156,6 +156,7 @@ def test_once_prints_json_or_text(address: str, capfd: pytest.CaptureFixture[str
     assert LONG in "".join(lines)  # a pipe is wide enough
     assert max(map(len, lines)) < len(LONG) + 80, "no wider than the values"
     assert any(line.startswith("/topic/news") for line in lines)
+    assert lines[-1].startswith("destinations ") and "quit" not in lines[-1], "there are no keys to press"
 
 
 def test_a_paused_queue_is_marked(address: str, capfd: pytest.CaptureFixture[str]) -> None:
