@@ -58,7 +58,7 @@ def ls(match: str, broker: BrokerOptions, as_json: bool) -> int:
 @click.argument("name")
 @click.argument("position")
 @click.option("--destination", metavar="NAME", help="Only for the logs of this destination.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
 def set_(name: str, position: str, destination: str | None, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
@@ -74,7 +74,7 @@ def set_(name: str, position: str, destination: str | None, yes: bool, broker: B
 
 @cursors.command(short_help="Delete a durable subscription or a group.")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
 def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:

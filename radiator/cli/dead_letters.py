@@ -52,7 +52,7 @@ LEFT_OUT = frozenset({"expires", "deliver-at", "dedup-id", "sequence", "transmit
 
 
 @click.command(short_help="List dead letters, send them back, or drop them.")
-@click.argument("action", type=click.Choice(["ls", "show", "replay", "drop"]))
+@click.argument("action", metavar="ACTION", type=click.Choice(["ls", "show", "replay", "drop"]))
 @click.argument("queue", required=False)
 @click.option(
     "-n",

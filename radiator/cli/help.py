@@ -6,19 +6,19 @@ from functools import partial
 
 import click
 
-from radiator.cli.common import OK, BrokerOptions, connection_options, no_such_command
+from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, no_such_command, put_json
 
 CONNECTION = "connection"
 
 
 @click.command("help", short_help="Explain a command, or how to connect to a broker.")
 @click.argument("topic", nargs=-1)
-def show_help(topic: tuple[str, ...]) -> int:
+@json_option
+def show_help(topic: tuple[str, ...], as_json: bool) -> int:
     """Explain TOPIC: a command, such as `cursors set`, or `connection`, the options to connect to a broker."""
     context = click.get_current_context().find_root()
     if topic == (CONNECTION,):
-        click.echo(_options.get_help(click.Context(_options, info_name="COMMAND", parent=context)))
-        return OK
+        return _print(topic, _options.get_help(click.Context(_options, info_name="COMMAND", parent=context)), as_json)
     command: click.Command = context.command
     for name in topic:
         known = command.list_commands(context) if isinstance(command, click.Group) else []
@@ -26,7 +26,14 @@ def show_help(topic: tuple[str, ...]) -> int:
         if inner is None:
             raise no_such_command(name, [*known, CONNECTION] if context.parent is None else known, context)
         command, context = inner, click.Context(inner, info_name=name, parent=context)
-    click.echo(command.get_help(context))
+    return _print(topic, command.get_help(context), as_json)
+
+
+def _print(topic: tuple[str, ...], text: str, as_json: bool) -> int:
+    if as_json:
+        put_json({"topic": " ".join(topic), "help": text})
+    else:
+        click.echo(text)
     return OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -53,6 +54,10 @@ def test_each_shell_accepts_its_script(shell: str, capsys: pytest.CaptureFixture
     assert run(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert f"_RADIATOR_COMPLETE={shell}_complete" in script
+    assert run(["completion", shell, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"shell": shell, "script": script.removesuffix("\n")}
+    assert run(["completion", "--help"]) == 0
+    assert f"\n  {shell + ':':6} ~/." in capsys.readouterr().out
     program = shutil.which(shell)
     if program is not None:
         assert subprocess.run([program, "-n"], input=script, text=True, capture_output=True).returncode == 0

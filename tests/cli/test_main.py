@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -94,7 +96,7 @@ def test_shared_options_letters_formats_and_exit_codes_are_documented() -> None:
         assert f"| {code} | {about} |" in head
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("report", "help", "completion")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
 def test_every_command_knows_json(name: str) -> None:
     command = command_of(name)
     for one in command.commands.values() if isinstance(command, click.Group) else (command,):
@@ -128,6 +130,20 @@ def test_help_of_a_command_is_its_page(capfd: pytest.CaptureFixture[str]) -> Non
         page = capfd.readouterr().out
         assert run([*path, "--help"]) == 0
         assert capfd.readouterr().out == page
+        assert run(["help", *path, "--json"]) == 0
+        assert json.loads(capfd.readouterr().out) == {"topic": " ".join(path), "help": page.rstrip("\n")}
+
+
+def test_a_command_that_asks_takes_a_short_yes() -> None:
+    asking = [each for each in _all_commands() if any("--yes" in option.opts for option in each.params)]
+    assert len(asking) > 4
+    assert [each.name for each in asking if not any("-y" in option.opts for option in each.params)] == []
+
+
+def _all_commands() -> Iterator[click.Command]:
+    for name in COMMANDS:
+        command = command_of(name)
+        yield from command.commands.values() if isinstance(command, click.Group) else (command,)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def pause(broker: Services, request: Request) -> None:
     name = request.text("name")
     cursor, queue = _find(broker, request, name)
     if queue is None:
-        raise ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url` lists them.")
+        raise ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url ADDRESS` lists them.")
     queue.pause()
     pauses = broker.registry.pauses
     pauses.pause(cursor, request.now.wall)
@@ -70,7 +70,7 @@ def resume(broker: Services, request: Request) -> None:
         queue.resume()
         broker.ready.queue(queue)
     elif not pauses.has(cursor):
-        raise ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url` lists them.")
+        raise ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url ADDRESS` lists them.")
     pauses.remove(cursor)
     _answer(broker, request, cursor, {"name": name, "paused": False})
 

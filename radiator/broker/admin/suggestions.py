@@ -19,7 +19,7 @@ COMPARE_UNITS: Final = 20
 NAMES_A_UNIT: Final = 4
 CLOSE: Final = 0.75
 LISTED_BY: Final = {
-    **dict.fromkeys(("queue", "destination"), "`radiator ls --url` lists them."),
+    **dict.fromkeys(("queue", "destination"), "`radiator ls --url ADDRESS` lists them."),
     "client": "`radiator clients` lists them.",
 }
 

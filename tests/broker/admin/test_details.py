@@ -201,7 +201,9 @@ def test_an_unknown_name_is_answered_with_the_closest_one_that_the_user_may_see(
     world.settle()
     error = refused(client, "destinations.show", name="/queue/mem.order")
     assert error["code"] == "not-found" and error["detail"] == "Did you mean '/queue/mem.orders'?"
-    assert refused(client, "destinations.show", name="/queue/xyz")["detail"] == "`radiator ls --url` lists them."
+    assert (
+        refused(client, "destinations.show", name="/queue/xyz")["detail"] == "`radiator ls --url ADDRESS` lists them."
+    )
     assert "'/queue/mine.orders'" in refused(limited, "destinations.show", name="/queue/mine.order")["detail"]
     error = refused(limited, "destinations.show", name="/queue/mem.orders")
     assert error["code"] == "denied"
