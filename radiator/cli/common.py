@@ -44,6 +44,7 @@ ERROR_EXITS = {  # by the name of the class, because importing the classes would
     "DamagedBackup": DAMAGED,
 }
 SERVER_EXITS = {
+    **dict.fromkeys(("bad-destination", "bad-pattern", "bad-selector"), USAGE),  # as where a command finds it itself
     "denied": DENIED,
     "not-found": NOT_FOUND,
     "no-route": NOT_FOUND,

@@ -129,7 +129,7 @@ def test_a_refusal_says_how_much_was_stored_before() -> None:
 
 def test_a_pattern_cannot_be_sent_to() -> None:
     done = command("send", "/topic/*", "-m", "x")
-    assert (done.returncode, done.stdout) == (1, b"")
+    assert (done.returncode, done.stdout) == (2, b"")
     assert b"bad-destination" in done.stderr
 
 
@@ -217,8 +217,10 @@ def test_a_gap_is_reported_on_stderr(capfdbinary: Any) -> None:
 
 
 def test_a_bad_subscription_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["tail", "/topic/a.>.b"]) == 1
+    assert run(["tail", "/topic/a.>.b"]) == 2
     assert "bad-pattern" in capfd.readouterr().err
+    assert run(["tail", "/topic/a", "-H", "selector:a="]) == 2
+    assert "bad-selector" in capfd.readouterr().err
 
 
 def test_a_lost_broker_is_3(start_broker: Any) -> None:
