@@ -152,7 +152,9 @@ class MaintenanceRun:
         self._result = self.progress() | {"running": False}
         self.running = False
         on_end, self._on_end = self._on_end, None
-        log.info("maintenance on request has ended: %s", self._done)
+        log.info(
+            "maintenance on request has ended: %s", ", ".join(f"{task} {count}" for task, count in self._done.items())
+        )
         if on_end is not None:
             on_end(self._result)
 

@@ -581,7 +581,8 @@ def run(
             app.drain(drain_seconds)
             app.stop()
             counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
-            log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})
+            text = ", ".join(f"{name} {count}" for name, count in counters.items())
+            log.info("stopped%s", f": {text}" if text else "", extra={"counters": counters})
             gc.freeze()  # at exit Python would search all objects for cycles: seconds with 30,000 destinations
         finally:
             hangup.cancel()
