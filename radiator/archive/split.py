@@ -33,6 +33,7 @@ from radiator.limits import MIB
 RUN_BYTES = 64 * MIB  # of rows that are sorted at a time
 PIECE_BYTES = 4 * MIB  # of each run that is in memory while they are merged
 RUNS_MAX = 16  # of a file, so that the spool has at most 1 GiB of them: the log may be compressed
+DECODED_ROWS = 8_192  # bodies that are decoded at a time: each is several Python objects until it is in a column
 DAY_NS = 86_400 * 10**9
 
 
@@ -136,7 +137,11 @@ class _File:
             self._groups = RowGroups(self._spooled(DATA_SUFFIX), self._settings)
         for batch in batches:
             whole = complete(batch, self._partition, self._names)
-            self._groups.write(whole if self._typing is None else self._typing.add(whole))
+            if self._typing is None:
+                self._groups.write(whole)
+                continue
+            for start in range(0, whole.num_rows, DECODED_ROWS):
+                self._groups.write(self._typing.add(whole.slice(start, DECODED_ROWS)))
         return self._groups
 
     def close(self, following: int, token: str, source: str) -> SpooledFile:

@@ -14,7 +14,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from radiator.archive import iceberg
+from radiator.archive import iceberg, split
 from radiator.archive.contents import Table
 from radiator.archive.failures import partition_failure
 from radiator.archive.manifest import State, load
@@ -23,7 +23,7 @@ from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.typed import struct_columns
 from radiator.archive.verify import verify
 from radiator.columns.files import open_store
-from radiator.columns.typed import typed_columns
+from radiator.columns.typed import Typing, typed_columns
 from radiator.errors import ConfigError, StorageError
 from tests.archive.killing import EAGER, run_until
 from tests.archive.stores import SEGMENT_BYTES, sealed_ends
@@ -116,6 +116,28 @@ def test_records_are_typed_or_rejected_and_add_up(tmp_path: Path, store: Writer)
     assert second["flight"] == {"n": 1, "leg": [{"to": "JFK"}], "at": second["flight"]["at"]} and second["gate"] is None
     assert sixth["rejected"] == "Expected `str`, got `int` at `door`"
     assert not list(verify(open_files(tmp_path / "archive"), state_of(tmp_path), records=True))
+    store.close()
+
+
+def test_few_bodies_are_decoded_at_a_time_and_the_file_is_the_same(
+    tmp_path: Path, store: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_rules(tmp_path, store.root, RULES, flight=FLIGHT, gate=GATE)
+    go(tmp_path)
+    rows, counted = rows_of(tmp_path), added_up(tmp_path)
+    shutil.rmtree(tmp_path / "archive")
+    sizes: list[int] = []
+    add = Typing.add
+
+    def counting(typing: Typing, batch: pa.RecordBatch) -> pa.RecordBatch:
+        sizes.append(batch.num_rows)
+        return add(typing, batch)
+
+    monkeypatch.setattr(Typing, "add", counting)
+    monkeypatch.setattr(split, "DECODED_ROWS", 7)
+    go(tmp_path)
+    assert rows_of(tmp_path) == rows and added_up(tmp_path) == counted
+    assert max(sizes) == 7 and sum(sizes) == len(rows)
     store.close()
 
 
