@@ -19,7 +19,6 @@ from radiator.cli.common import (
     OK,
     CommandFailed,
     check_readable,
-    counted,
     json_option,
     parsed,
     progress,
@@ -32,6 +31,7 @@ from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
 from radiator.config.units import parse_duration_ns, parse_time_of_day
 from radiator.stopping import Stopping
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.archive.files import Files

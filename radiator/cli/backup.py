@@ -8,20 +8,10 @@ from collections.abc import Callable
 
 import click
 
-from radiator.cli.common import (
-    NOT_FOUND,
-    OK,
-    CommandFailed,
-    counted,
-    json_option,
-    parsed,
-    progress,
-    put_json,
-    say,
-    size,
-)
+from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, parsed, progress, put_json, say, size
 from radiator.cli.selection import check_store
 from radiator.config.units import parse_size
+from radiator.words import counted
 
 PAUSE_SECONDS = 0.005  # about a group commit
 

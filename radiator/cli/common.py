@@ -16,8 +16,6 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import click
 
 from radiator.errors import ClientError, ConfigError, RadiatorError
-from radiator.words import are as are
-from radiator.words import counted as counted
 
 if TYPE_CHECKING:
     from rich.console import Console

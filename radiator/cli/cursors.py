@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import (
-    OK,
-    BrokerOptions,
-    confirm,
-    connection_options,
-    counted,
-    json_option,
-    put_json,
-    put_text,
-)
+from radiator.cli.common import OK, BrokerOptions, confirm, connection_options, json_option, put_json, put_text
 from radiator.clock import NS_PER_SECOND
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.client import Connection

@@ -22,9 +22,7 @@ from radiator.cli.common import (
     USAGE,
     BrokerOptions,
     CommandFailed,
-    are,
     connection_options,
-    counted,
     json_option,
     progress,
     put_json,
@@ -32,6 +30,7 @@ from radiator.cli.common import (
     say,
 )
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
+from radiator.words import are, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

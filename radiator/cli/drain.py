@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import click
 
-from radiator.cli.common import (
-    FAILED,
-    OK,
-    BrokerOptions,
-    CommandFailed,
-    connection_options,
-    counted,
-    json_option,
-    put_json,
-    say,
-)
+from radiator.cli.common import FAILED, OK, BrokerOptions, CommandFailed, connection_options, json_option, put_json, say
 from radiator.limits import DRAIN_SECONDS, DRAIN_SECONDS_MAX
+from radiator.words import counted
 
 ANSWER_SECONDS = 30.0  # beyond the period, until the broker answers that it is drained
 

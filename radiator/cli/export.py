@@ -15,7 +15,6 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     CommandFailed,
-    counted,
     json_option,
     progress,
     put_json,
@@ -23,6 +22,7 @@ from radiator.cli.common import (
     size,
 )
 from radiator.cli.selection import POSITIONS, check_store, destinations_of, names_of, read_selection, warn_unknown
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.export.files import Export

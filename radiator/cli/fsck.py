@@ -20,13 +20,13 @@ from radiator.cli.common import (
     OK,
     CommandFailed,
     check_readable,
-    counted,
     json_option,
     progress,
     put_json,
     stdout_console,
     unreadable,
 )
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -6,7 +6,8 @@ import time
 
 import click
 
-from radiator.cli.common import FAILED, OK, BrokerOptions, connection_options, counted, json_option, progress, put_json
+from radiator.cli.common import FAILED, OK, BrokerOptions, connection_options, json_option, progress, put_json
+from radiator.words import counted
 
 LOOK_SECONDS = 0.2
 SHOWN = {"retention": "removed", "compaction": "rewritten"}  # segments

@@ -6,18 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.common import (
-    FAILED,
-    OK,
-    BrokerOptions,
-    CommandFailed,
-    connection_options,
-    counted,
-    json_option,
-    put_json,
-    say,
-)
+from radiator.cli.common import FAILED, OK, BrokerOptions, CommandFailed, connection_options, json_option, put_json, say
 from radiator.cli.signals import stop_on_signals
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.mirror.follow import Progress

@@ -13,16 +13,15 @@ from radiator.cli.common import (
     USAGE,
     BrokerOptions,
     CommandFailed,
-    are,
     confirm,
     connection_options,
-    counted,
     json_option,
     put_json,
     put_text,
     say,
 )
 from radiator.cli.selection import check_store
+from radiator.words import are, counted
 
 
 @click.command(short_help="Empty a queue, or drop a topic's history.")

@@ -21,7 +21,6 @@ from radiator.cli.common import (
     BrokerOptions,
     CommandFailed,
     connection_options,
-    counted,
     header_option,
     json_option,
     parsed,
@@ -39,6 +38,7 @@ from radiator.config.units import format_duration_ns
 from radiator.errors import ClientError, ProtocolError
 from radiator.replay.schedule import Speed, parse_speed
 from radiator.stopping import Stopping
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from radiator.client.reliable import OnReceipts, ReliableSender

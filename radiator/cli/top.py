@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from radiator.cli.common import OK, BrokerOptions, connection_options, counted, json_option, put_json, size
+from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, size
 from radiator.cli.online import TEMPORARY
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -113,7 +113,7 @@ def test_a_transaction_stores_all_or_nothing(capfdbinary: Any) -> None:
 def test_many_lines_are_all_stored_and_counted(capfdbinary: Any) -> None:
     lines = b"".join(b"%d\n" % number for number in range(30_000))
     done = command("send", "/topic/many", "--window", "700", stdin=lines)
-    assert done.stdout == b"30000 messages stored: /topic/many offset 0 to 29999\n", done.stderr
+    assert done.stdout == b"30,000 messages stored: /topic/many offset 0 to 29999\n", done.stderr
     assert printed(capfdbinary, "tail", "/topic/many", "-o", "first", "-e") == lines
     assert printed(capfdbinary, "tail", "/topic/many", "-o", "-2", "-c", "2") == b"29998\n29999\n"
     assert printed(capfdbinary, "tail", "/topic/many", "-o", "100", "--until", "102") == b"100\n101\n102\n"
