@@ -60,6 +60,12 @@ def _ladder(small: Sequence[int], clock: Sequence[int], hours: Sequence[int], da
 
 
 _LADDERS = (  # from fine to coarse, with steps at readable distances
+    _ladder(
+        (1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700),
+        (1, 2, 3, 5, 7, 10, 20, 30),
+        (1, 2, 3, 6, 12),
+        (1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100),
+    ),
     _ladder(_ONE_TWO_FIVE, (1, 2, 5, 10, 20, 30), (1, 2, 3, 6, 12), (1, 2, 5, 10, 20, 50, 100)),
     _ladder((1, 3, 10, 30, 100, 300), (1, 3, 10, 30), (1, 3, 12), (1, 3, 10, 30, 100)),
     _ladder((1, 10, 100), (1, 10), (1, 6), (1, 7, 30)),
@@ -108,7 +114,10 @@ def logarithmic(low: float, high: float, unit: str, at_most: int) -> list[Tick]:
     if unit == "duration":
         ladders = [[each for each in ladder if low <= each <= high] for ladder in _LADDERS]
     else:
-        ladders = [_inside(LogLocator(subs=subs, numticks=1000), low, high) for subs in ((1, 2, 5), (1, 3), (1,))]
+        ladders = [
+            _inside(LogLocator(subs=subs, numticks=1000), low, high)
+            for subs in ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
+        ]
     apart = (high / low) ** (0.5 / at_most)  # closer texts would overlap
     several = [found for found in ladders if len(found) > 1]
     if not several:
