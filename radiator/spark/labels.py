@@ -36,6 +36,10 @@ def cut(values: Sequence[Any], length: int) -> list[str]:
         labels = [shortened(text, length, share) for text in texts]
         if len({*labels}) == different:
             return labels
+    for start in range(1, max(map(_width, texts), default=0)):  # names that differ only far from both ends
+        labels = [text if _width(text) <= length else _inner(text, start, length) for text in texts]
+        if len({*labels}) == different:
+            return labels
     return _numbered([shortened(text, length) for text in texts], list(map(str, values)))
 
 
@@ -67,6 +71,11 @@ def shortened(text: str, length: int, head: float = 0.5) -> str:
     before = _within(text, int((length - 1) * head))
     after = _within(text[::-1], length - 1 - _width(before))[::-1]
     return f"{before}{ELLIPSIS}{after}"
+
+
+def _inner(text: str, start: int, length: int) -> str:
+    part = _within(text[start:], length - 2)
+    return f"{ELLIPSIS}{part}{ELLIPSIS * (start + len(part) < len(text))}"
 
 
 def _text(value: Any) -> str:

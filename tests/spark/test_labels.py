@@ -28,6 +28,12 @@ def test_names_that_differ_where_the_middle_is_are_cut_elsewhere() -> None:
     assert len(set(labels)) == 3 and all(len(label) <= 34 for label in labels)
 
 
+def test_names_that_differ_only_far_from_both_ends_show_where_they_differ() -> None:
+    names = [f"/topic/{'a' * 60}.{number}/0 of /queue/{'b' * 60}" for number in range(3)]
+    labels = cut(names, 34)
+    assert all(f".{number}" in label for number, label in enumerate(labels)) and len(labels[0]) <= 34
+
+
 def test_labels_are_as_many_and_as_different_as_names_whatever_they_are() -> None:
     chance = random.Random(7)
     for _ in range(2000):
