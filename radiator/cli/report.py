@@ -73,7 +73,9 @@ def _about(name: str) -> str:
     help="Directory for report.html, the charts and report.json; for one section SECTION.html and SECTION.json.",
 )  # fmt: skip
 @click.option("--destination", metavar="PATTERN", help="Only these destinations, as in SUBSCRIBE; a list has commas.")
-@click.option("--from", "start", metavar=TIME, help="Messages received from here on: RFC 3339, or -1h30m before now.")
+@click.option(
+    "--from", "start", metavar=TIME, help="Messages received from here on: RFC 3339, -1h30m or 'yesterday 14:05'."
+)
 @click.option("--until", metavar=TIME, help="Messages received before here.")
 @click.option("--every", metavar="WIDTH", help="Width of a time bucket, such as 5m. Default: to fit.")
 @click.option("--by", metavar="WHAT", help="Group by partition or by this header instead of destinations.")
