@@ -1,5 +1,11 @@
 """Three desks that follow the flights, each with a durable subscription whose deliveries are recorded.
 
+    python examples/notebooks/desks.py
+    radiator report consumers --data demo-out/notebooks/year
+
+publishes a year of flights, and the weather, as fast as the broker takes them, and kills one desk twelve times. Each
+flight has exactly one final row for each desk: the program counts them. ``--data DIR`` is another folder.
+
     python examples/notebooks/desks.py ADDRESS NAME SECONDS
 
 is a desk: it acknowledges each flight. The desk ``crew`` returns a cancelled flight once before it acknowledges it, and
@@ -8,6 +14,7 @@ is a desk: it acknowledges each flight. The desk ``crew`` returns a cancelled fl
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -18,13 +25,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from prepare import PERIOD, departures, publish, serving
+from prepare import PERIOD, departures, folders, publish, serving
 
-from examples.flights.data import Period
+from examples.flights.data import Period, weather, weather_rows
 from radiator.client import Connection, connect
+from radiator.columns.deliveries import read_deliveries
+from radiator.columns.delivery_records import FINAL
 
 DESKS = ("billing", "board", "crew")
 VICTIM = "crew"
+YEAR, KILLS = Period(tuple(range(1, 13))), 12
 TOPICS, DELIVERIES = "/topic/flights.*", "/topic/radiator.deliveries"
 IN_HAND_MAX = 100
 WORK_SECONDS = 0.0005
@@ -33,6 +43,7 @@ RULES = """
 version: 1
 destinations:
   - {match: /topic/flights.*, partition: "flights-{1}", segment: {size: 1MiB}, record: deliveries}
+  - {match: /topic/weather.*, partition: "weather-{1}", segment: {size: 1MiB}}
   - {match: /topic/radiator.deliveries, segment: {size: 1MiB}}
 """
 
@@ -50,7 +61,7 @@ def staffed(data: Path, kills: int = 3, period: Period = PERIOD, seconds: float 
     with serving(unfinished, RULES) as address, connect(address) as watching, ExitStack() as ending:
         desks = {name: _start(address, name, seconds) for name in DESKS}
         ending.callback(lambda: [each.kill() or each.wait() for each in desks.values()])
-        publisher = threading.Thread(target=lambda: _publish(address, flights), daemon=True)
+        publisher = threading.Thread(target=lambda: _publish(address, flights, period), daemon=True)
         publisher.start()
         moments = [len(flights) * number // (kills + 1) for number in range(1, kills + 1)]
         done: Counter[str] = Counter()
@@ -68,9 +79,21 @@ def staffed(data: Path, kills: int = 3, period: Period = PERIOD, seconds: float 
     print(f"{len(flights):,} flights of {period} and what became of them are in {data}")
 
 
-def _publish(address: str, flights: list[tuple[int, dict[str, object], dict[str, object]]]) -> None:
+def _publish(address: str, flights: list[tuple[int, dict[str, object], dict[str, object]]], period: Period) -> None:
+    hours = (weather(number, row) for number, row in enumerate(weather_rows(), 1) if period.has(row))
     with connect(address) as connection:
+        connection.send_many((f"/topic/weather.{body['origin']}", json.dumps(body), headers) for body, headers in hours)
         publish(connection, flights)
+
+
+def year(data: Path) -> None:
+    """Fill ``data`` with the year, unless it exists, and count the final rows of each flight and desk."""
+    if not data.exists():
+        staffed(data, KILLS, YEAR, 0.0)
+    names = ["subscription", "partition", "offset", "outcome"]
+    rows = (row for batch in read_deliveries(str(data), names) for row in batch.to_pylist())
+    final = Counter((row["subscription"], row["partition"], row["offset"]) for row in rows if row["outcome"] in FINAL)
+    print(f"{len(final):,} flights of {len(DESKS)} desks have a final row, at most {max(final.values())} each")
 
 
 def _acknowledged(connection: Connection) -> Iterator[str]:
@@ -108,4 +131,7 @@ def desk(address: str, name: str, seconds: str) -> None:
 
 
 if __name__ == "__main__":
-    desk(*sys.argv[1:])
+    if len(sys.argv) == 4 and not sys.argv[1].startswith("-"):
+        desk(*sys.argv[1:])
+    else:
+        year(Path(folders("year").data))
