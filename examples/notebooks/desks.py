@@ -93,7 +93,12 @@ def year(data: Path) -> None:
     names = ["subscription", "partition", "offset", "outcome"]
     rows = (row for batch in read_deliveries(str(data), names) for row in batch.to_pylist())
     final = Counter((row["subscription"], row["partition"], row["offset"]) for row in rows if row["outcome"] in FINAL)
-    print(f"{len(final):,} flights of {len(DESKS)} desks have a final row, at most {max(final.values())} each")
+    flights = len(departures(YEAR))
+    if len(final) != flights * len(DESKS) or set(final.values()) != {1}:
+        sys.exit(
+            f"expected one final row for each of {flights:,} flights and {len(DESKS)} desks, got {final.total():,}"
+        )
+    print(f"each of {flights:,} flights has one final row for each of {len(DESKS)} desks")
 
 
 def _acknowledged(connection: Connection) -> Iterator[str]:
