@@ -23,4 +23,4 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     priority: bool  # the partitions are priority levels, from 0 to 9, made when they are first used
     dead_letter_name: str | None
     fan_out: tuple[str, ...]  # the queues that get messages sent here
-    copied_to: tuple[str, ...]  # the destinations that store a copy of messages sent here
+    copied_to: tuple[str, ...]  # the destinations that store a copy of messages sent here; see ``template.dated``

@@ -37,7 +37,7 @@ from radiator.routing.pattern import (
 )
 from radiator.routing.policy import Policy
 from radiator.routing.rule_index import Matcher, RuleIndex, captures_of
-from radiator.routing.template import expand, fault
+from radiator.routing.template import DATE, expand, fault
 
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
@@ -242,7 +242,7 @@ class Rules:
         policy = self.policy_for(name)
         lines += [f"  {key}: {value}" for key, value in describe(policy).items()]
         if policy.copied_to:
-            lines.append(f"  archive: {', '.join(policy.copied_to)}")
+            lines.append(f"  archive: {', '.join(policy.copied_to).replace(DATE, '{date}')}")
         return "\n".join(lines)
 
 
@@ -356,7 +356,7 @@ def _archive_patterns(rule: ArchiveRule) -> PatternSet:
         raise ValueError(f"match: {error.message}, {error.detail}") from None
     for pattern in patterns:
         _check_segments(pattern)
-    _check_template("to", rule.to, min(pattern.wildcard_count for pattern in patterns))
+    _check_template("to", rule.to, min(pattern.wildcard_count for pattern in patterns), of_message=True)
     if is_pattern(rule.to) or rule.to.startswith((*TEMPORARY, "/radiator/")) or rule.to != rule.to.strip(" "):
         raise ValueError(f"to: expected the name of a destination that is not temporary, got {rule.to!r}")
     if rule.to == DELIVERIES:
@@ -421,8 +421,8 @@ def _compile_regex(text: str) -> re.Pattern[str]:
         raise ValueError(f"match_regex: expected a regular expression ({error}), got {text!r}") from None
 
 
-def _check_template(field: str, template: str, capture_count: int) -> None:
-    if wrong := fault(template, capture_count):
+def _check_template(field: str, template: str, capture_count: int, of_message: bool = False) -> None:
+    if wrong := fault(template, capture_count, of_message):
         raise ValueError(f"{field}: {wrong} in {template!r}")
 
 

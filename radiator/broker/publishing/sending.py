@@ -17,6 +17,7 @@ from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import Conflict, ProtocolError, StorageError
 from radiator.routing.pattern import DELIVERIES
 from radiator.routing.rules import TEMPORARY
+from radiator.routing.template import DATE, dated
 from radiator.speed import accelerated
 from radiator.stomp.frames import Head
 from radiator.stomp.headers import escape, join
@@ -217,6 +218,7 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
         and headers.transaction is None
         and "audit-log" not in headers.fields
         and plan.destination.policy.rule_index not in broker.hooks
+        and not any(DATE in each for each in plan.destination.policy.copied_to)
     ):
         head.remember(plan)
     return plan
@@ -229,7 +231,9 @@ def _plans_of_copies(broker: Services, session: Session, plan: Plan, head: Head)
         ProtocolError: A target cannot be created, or does not accept a header.
     """
     fields = {name: value for name, value in head.headers.items() if name not in NOT_COPIED}
-    for target in plan.destination.policy.copied_to:
+    targets = dict.fromkeys(dated(each, broker.timing.now.wall) for each in plan.destination.policy.copied_to)
+    targets.pop(plan.name, None)  # the message itself was sent to the destination of the day
+    for target in targets:
         own = {**fields, "destination": target, "archived-from": plan.name}
         copy = Head("SEND", own, join(own.items(), "1.2")[1:].encode(), "1.2", -1)
         headers = SendHeaders(copy, broker.timing.shown_ns, broker.timing.now.wall)

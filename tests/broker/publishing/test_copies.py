@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -69,6 +70,37 @@ def test_every_rule_that_matches_stores_a_copy(world: World) -> None:
     assert (copy.headers["destination"], copy.headers["priority"], copy.headers["tag-a"]) == (ALL, "7", "b")
     assert world.broker.stats.messages_in == 3
     assert world.broker.stats.messages_copied == 5
+
+
+DAY_NS = 86_400 * 10**9
+
+
+def test_a_target_with_a_date_is_another_one_each_day() -> None:
+    config = """
+    archive:
+      - {match: "/topic/orders.*, /topic/days.*", to: "/topic/days.{date}"}
+      - {match: "/topic/orders.*", to: "/topic/days.{date}"}
+      - {match: "/topic/orders.*", to: "/topic/{1}/{date}"}
+    """
+    world = World(config)
+    client = world.connect()
+    first, second = (f"{datetime.fromtimestamp((world.time.wall + more) / 1e9, UTC):%Y-%m-%d}" for more in (0, DAY_NS))
+    for number in range(4):
+        if number == 2:
+            world.now += DAY_NS
+            world.broker.tick(world.time)
+        send(client, "/topic/orders.a", str(number))
+        world.settle()
+    client.say("BEGIN", transaction="t")
+    send(client, "/topic/orders.b", "4", transaction="t")
+    client.say("COMMIT", transaction="t")
+    send(client, f"/topic/days.{second}", "5")
+    world.settle()
+    assert bodies(world, f"/topic/days.{first}") == ["0", "1"]
+    assert bodies(world, f"/topic/days.{second}") == ["2", "3", "4", "5"]
+    assert bodies(world, f"/topic/a/{second}") == ["2", "3"] and bodies(world, f"/topic/b/{second}") == ["4"]
+    assert world.broker.destinations[f"/topic/days.{second}"].feeds[0].partition.name == f"/topic/days.{second}"
+    assert "archive: /topic/days.{date}, /topic/a/{date}" in Rules(load_text(config)).explain("/topic/orders.a")
 
 
 def test_subscribers_of_the_target_get_the_copy_and_a_queue_still_has_its_consumers(world: World) -> None:
@@ -256,7 +288,8 @@ def test_a_target_that_may_not_be_created_refuses_the_message(world: World) -> N
         ("{to: /topic/a}", "archive[0]: expected the key match:"),
         ("{match: /topic/a, to: /topic/*}", "archive[0].to: expected the name of a destination"),
         ("{match: /topic/a, to: /temp-queue/a}", "archive[0].to: expected the name of a destination"),
-        ('{match: /topic/a, to: "/topic/{1}"}', "archive[0].to: expected {name} between braces"),
+        ('{match: /topic/a, to: "/topic/{1}"}', "archive[0].to: expected {name}, {date} between braces"),
+        ('{match: /topic/a, to: "/topic/{day}"}', "archive[0].to: expected {name}, {date} between braces, got '{day}'"),
         ("{match: /topic/>.a, to: /topic/b}", "archive[0].match: "),
         ("{match: /topic/a, partition: b}", "archive[0].partition: unknown key"),
         ("/topic/a", "archive[0]: expected keys such as match:"),
