@@ -261,5 +261,5 @@ def test_a_signal_ends_a_replay_that_waits_and_says_how_it_goes_on(
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert b"50 messages were stored for certain" in err
+    assert b"50 messages stored for certain" in err
     assert json.loads(notes.read_text())["next_offsets"] == {"p": 50}
