@@ -73,6 +73,7 @@ def check_config(
         *(partial(certificates.of, listen, settings.tls) for listen in settings.listen),
         *(partial(listener.check, listen, "listen") for listen in settings.listen),
     )
+    warnings += listener.public_listeners(settings)
     warnings += _slips(settings)
     warnings += missing_decoders(settings.rules, settings.source)
     if broker is not None:

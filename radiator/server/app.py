@@ -26,13 +26,12 @@ from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
 from radiator.server.acceptor import Acceptor
-from radiator.server.addresses import is_public
 from radiator.server.admin import Admin, Answer, Metrics
 from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
-from radiator.server.listener import ConsoleListener, Listener, address_of
+from radiator.server.listener import ConsoleListener, Listener, address_of, public_listeners
 from radiator.server.loop_lag import LoopLag
 from radiator.server.paced import Pace
 from radiator.server.reload import ConfigReloader, Prepared
@@ -242,23 +241,8 @@ class App:
         return Prepared(put_in_place, drop)
 
     def _warn_of_public_listeners(self) -> None:
-        """Warn about listeners that other machines can reach, if the rights of their clients are doubtful."""
-        auth = self.config.auth
-        public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
-        if self.config.admin is not None and is_public(self.config.admin.host):
-            public.append(str(self.config.admin))
-        if public and auth.anonymous == "always":
-            log.warning(
-                "auth.anonymous is always: without a login, clients that reach %s may do %s",
-                ", ".join(public),
-                "what the users file grants to anonymous" if auth.has_users else "everything",
-            )
-        elif public and not auth.has_users:
-            log.warning(
-                "%s can be reached from other machines, but there are no users: clients from other machines are "
-                "refused (set auth.users_file; auth.anonymous: always gives every client all rights)",
-                ", ".join(public),
-            )
+        for text in public_listeners(self.config):
+            log.warning("%s", text)
 
     def _use(self, authenticator: Authenticator, threads: list[Worker]) -> None:
         """Use an authenticator with these threads. Those of an earlier one end once its logins are over."""

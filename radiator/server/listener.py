@@ -14,9 +14,10 @@ from gevent import socket
 from gevent.server import StreamServer
 
 from radiator import clock
-from radiator.config import Listen
+from radiator.config import Config, Listen
 from radiator.errors import ConfigError
 from radiator.server import unix
+from radiator.server.addresses import is_public
 from radiator.server.certificates import Certificate
 from radiator.tunnels.nested import NestedTunnel
 from radiator.tunnels.origins import ANY
@@ -249,3 +250,25 @@ def check(listen: Listen, key: str) -> None:
         )
     except OSError as error:
         raise ConfigError(f"{key}: {listen}: the host is unknown: {error.strerror or error}") from None
+
+
+def public_listeners(config: Config) -> list[str]:
+    """Return warnings about listeners that other machines can reach, if the rights of their clients are doubtful.
+
+    Args:
+        config: The configuration.
+    """
+    auth = config.auth
+    public = [str(each) for each in config.listen if each.host and is_public(each.host)]
+    if config.admin is not None and is_public(config.admin.host):
+        public.append(str(config.admin))
+    if public and auth.anonymous == "always":
+        what = "what the users file grants to anonymous" if auth.has_users else "everything"
+        return [f"auth.anonymous is always: without a login, clients that reach {', '.join(public)} may do {what}"]
+    if public and not auth.has_users:
+        text = (
+            f"{', '.join(public)} can be reached from other machines, but there are no users: clients from other "
+            "machines are refused (set auth.users_file; auth.anonymous: always gives every client all rights)"
+        )
+        return [text]
+    return []

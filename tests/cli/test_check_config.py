@@ -82,6 +82,30 @@ def test_a_decoder_that_cannot_be_imported_here_is_a_warning_because_the_broker_
     assert json.loads(check(tmp_path / "c.yaml", f"destinations: {fine}\n", "--json").stdout)["warnings"] == []
 
 
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            "listen: ['stomp://127.0.0.1:0', 'stomp://0.0.0.0:0']",
+            "stomp://0.0.0.0:0 can be reached from other",
+        ),
+        (
+            "listen: ['stomp://0.0.0.0:0']\nauth: {anonymous: always}",
+            "reach stomp://0.0.0.0:0 may do everything",
+        ),
+    ],
+)
+def test_a_listener_for_other_machines_without_users_is_a_warning(
+    check: Check, tmp_path: Path, keys: str, told: str
+) -> None:
+    done = check(tmp_path / "c.yaml", f"{keys}\n", "--json")
+    (warning,) = json.loads(done.stdout)["warnings"]
+    assert done.returncode == 0 and told in warning
+    assert (
+        json.loads(check(tmp_path / "d.yaml", "listen: ['stomp://127.0.0.1:0']\n", "--json").stdout)["warnings"] == []
+    )
+
+
 def test_the_schema_of_a_decoder_is_checked_like_any_other(check: Check, tmp_path: Path) -> None:
     pytest.importorskip("jsonschema_rs")
     (tmp_path / "s.json").write_text('{"type": 12}')
