@@ -183,7 +183,7 @@ def test_the_command_reports_errors(
     assert "expected a duration" in reported(2, "--every", "often")
     send(shared_broker, "/topic/wrong.a", [1.0])
     somewhere = ("--data", str(shared_broker.data), "--destination", "/topic/wrong.*", "--from", "first", "--once")
-    refused = reported(1, *somewhere, "--url", shared_broker.address, "--to", "/topic/*")
+    refused = reported(2, *somewhere, "--url", shared_broker.address, "--to", "/topic/*")
     assert "bad-destination" in refused and "Traceback" not in refused
 
 
