@@ -28,6 +28,7 @@ _REMEDIES = {
     errno.EACCES: "it must belong to the user that archives",
     errno.EPERM: "it must belong to the user that archives",
     errno.EROFS: "it is mounted read-only",
+    errno.EIO: "check the disk (dmesg, smartctl)",
     errno.ENOTDIR: "it is a file: give another --to",
 }
 

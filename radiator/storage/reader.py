@@ -12,6 +12,7 @@ it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -152,10 +153,17 @@ def removed_on_purpose(fs: FileSystem, path: str) -> bool:
 
 
 def _first_header(window: Window) -> tuple[int | None, bool]:
-    """Return the first receive time of a segment, and whether records were removed from it."""
+    """Return the first receive time of a segment, and whether records were removed from it.
+
+    A disk that cannot read it is damage too: the other segments and partitions are still listed.
+    """
     try:
         header = header_at(window, 0)
     except DamagedBatch:
+        return None, False
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
         return None, False
     return header.min_receive_ns, bool(header.flags & SPARSE)
 

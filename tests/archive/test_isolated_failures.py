@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,34 @@ def test_an_unexpected_error_ends_its_partition_only_and_is_reported(
     assert 0 < ends["odd"] < ends["first"] == ends["then"]  # its units before that one are there
     assert archived.read(FileSystem(), partition_path(str(tmp_path / "data"), "then")) == ends["then"]
     assert list((tmp_path / "archive" / "_new").iterdir()) == []
+    assert not go(tmp_path).problems
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_a_segment_whose_disk_cannot_read_it_stops_its_partition_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = fill(tmp_path / "data")
+    more(writer, "then")
+    writer.close()
+    bad = str(segments(tmp_path)[1])
+
+    def failing(function: Any) -> Any:
+        def call(fd: int, *arguments: Any) -> Any:
+            if os.readlink(f"/proc/self/fd/{fd}") == bad:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return function(fd, *arguments)
+
+        return staticmethod(call)
+
+    with monkeypatch.context() as patch:
+        for name in ("pread", "preadv"):
+            patch.setattr(FileSystem, name, failing(getattr(FileSystem, name)))
+        out = go(tmp_path)
+    assert list(out.problems) == ["flights"]
+    assert out.problems["flights"].startswith(f"{bad}: cannot read: ")
+    ends = load(open_files(tmp_path / "archive")).ends
+    assert ends["then"] > ends.get("flights", 0)
     assert not go(tmp_path).problems
     check_all(tmp_path / "data", tmp_path / "archive")
 
