@@ -14,6 +14,7 @@ have no offset that no span of the files has.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -54,7 +55,7 @@ class Sizes:
 
 
 class DamagedFile(StorageError):
-    """The bytes of a file of the archive have changed. ``path``: in the archive."""
+    """The bytes of a file of the archive have changed, or its disk cannot read them. ``path``: in the archive."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
@@ -251,8 +252,18 @@ def _rows(
 def _opened(files: Files, each: DataFile) -> Any:
     """Open a file whose bytes have the digest of its commit: merging a damaged one would remove the evidence."""
     file = files.open(each.path)
-    whole = pa.BufferReader(file.read()) if each.bytes < TINY_BYTES else None
-    found = digest_of(whole or file)
+    try:
+        whole = pa.BufferReader(file.read()) if each.bytes < TINY_BYTES else None
+        found = digest_of(whole or file)
+    except OSError as error:
+        file.close()
+        if error.errno != errno.EIO:
+            raise
+        raise DamagedFile(
+            each.path,
+            f"{files.named(each.path)}: cannot be read: {error.strerror}; it is not merged: check the disk (dmesg, "
+            f"smartctl), or restore it",
+        ) from error
     if whole is not None:
         file.close()
         file = whole

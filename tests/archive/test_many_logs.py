@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import random
 import shutil
 import tracemalloc
@@ -21,6 +24,7 @@ from radiator import archive
 from radiator.archive import rows
 from radiator.archive.actions import file_of, statistics_of, tag_of
 from radiator.archive.contents import Anchor, DataFile, PackedSpans, Span, State, joined
+from radiator.archive.files import LocalFiles
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lookup import may_hold, records
 from radiator.archive.manifest import load, next_commit, write_checkpoint
@@ -326,6 +330,28 @@ def test_a_damaged_or_missing_file_is_left_out_and_the_others_are_merged(root: P
     Path(damaged).write_bytes(data)
     Path(missing).write_bytes(kept)
     assert archive_rows(root / "archive") == before
+    assert not run(str(root / "data"), files, replace(SMALL, merge=True)).problems
+    assert check_all(root / "data", root / "archive") == before
+
+
+def test_a_file_whose_disk_cannot_read_it_is_left_out_and_the_others_are_merged(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, before = open_files(root / "archive"), archive_rows(root / "archive")
+    bad, *others = sorted(load(files).files)
+    opened = LocalFiles.open
+
+    class Unreadable(io.RawIOBase):
+        def readinto(self, buffer: object) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "open", lambda self, path: Unreadable() if path == bad else opened(self, path))
+        out = run(str(root / "data"), files, replace(SMALL, merge=True))
+    assert out.damaged
+    assert list(out.problems) == [bad]
+    assert out.problems[bad].startswith(f"{files.named(bad)}: cannot be read: ")
+    assert (out.merged_from, out.merged_to) == (len(others), 1)
     assert not run(str(root / "data"), files, replace(SMALL, merge=True)).problems
     assert check_all(root / "data", root / "archive") == before
 
