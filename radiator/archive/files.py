@@ -21,7 +21,7 @@ import secrets
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
-from radiator.archive.paths import NEW
+from radiator.archive.paths import LOG, NEW
 from radiator.errors import StorageError
 
 LOCAL_SCHEMES = ("", "file", "local")
@@ -90,7 +90,10 @@ class Files(ABC):
 
     @abstractmethod
     def spool(self, name: str) -> str:
-        """Return a directory of this machine for files that are being written, the same for the same name."""
+        """Return a directory of this machine for files that are being written, the same for the same name.
+
+        A run calls it first. The next ``settle`` syncs what earlier runs may have published without a sync too.
+        """
 
     @abstractmethod
     def spools(self) -> tuple[str, str]:
@@ -195,6 +198,8 @@ class LocalFiles(Files):
         self._temporary = self.address(f"{NEW}/{name}")
         self._folder(f"{NEW}/x")
         os.makedirs(self._temporary, exist_ok=True)
+        if os.path.isdir(log := self.address(LOG)):
+            self._unsynced.add(log)  # a run may have died between the link of a commit and its sync
         return self._temporary
 
     def spools(self) -> tuple[str, str]:

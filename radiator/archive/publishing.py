@@ -74,6 +74,7 @@ class Publisher:
     ) -> None:  # fmt: skip
         self.files, self._source, self._owner, self._step, self._report = files, source, owner, step, report
         self.state = self.load()
+        files.settle()  # a commit of a run that died must stay before retention learns of it
         self._structs: list[pa.Field] = []
 
     def load(self) -> State:

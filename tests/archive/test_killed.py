@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.archive import manifest
+from radiator.archive import manifest, run
 from radiator.archive.manifest import load
 from radiator.archive.opening import open_files
 from tests.archive.killing import EAGER, check_all, run_until
@@ -88,6 +89,24 @@ def test_a_first_run_that_is_killed_leaves_an_archive_that_is_empty_or_right(tmp
         assert run_until(step, data, archive)[0] is None
         run_until(None, data, archive)
         check_all(data, archive)
+
+
+def test_a_commit_of_a_run_that_died_before_its_sync_is_synced_before_the_mark(
+    begun: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, archive = copied(begun, tmp_path)
+    run_until(None, data, archive, replace(EAGER, mark=False))
+    events: list[str] = []
+    fsync = os.fsync
+
+    def recorded(fd: int) -> None:
+        events.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    out = run.run(str(data), open_files(archive), EAGER, run.Watch(step=events.append))
+    assert not out.records
+    assert events.index(str(archive / "_delta_log")) < events.index("marked")
 
 
 def command(data: Path, archive: Path, *more: str) -> list[str]:
