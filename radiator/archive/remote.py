@@ -235,6 +235,7 @@ class FsspecFiles(Files):
                     file.write(data)
                 return True
             except FileExistsError:
+                self.fs.invalidate_cache()  # with a listing without this file, s3fs says that it does not exist
                 return False
             except (NotImplementedError, ValueError):
                 pass  # a driver without that mode

@@ -18,6 +18,7 @@ from radiator.archive.files import Files
 from radiator.archive.manifest import load
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
+from radiator.archive.paths import LOG, commit_path
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import run
 from radiator.cli.main import run as run_command
@@ -47,6 +48,17 @@ def test_a_bucket_that_is_not_there_is_reported(
     assert "nowhere" in said.partition("cannot be listed")[2]
     assert "check the URI" in said
     assert "knows" not in said
+
+
+def test_a_commit_of_another_archiver_is_read_although_the_listing_is_older(s3: S3) -> None:
+    ours, theirs = open_files(s3.uri("logs/two")), open_files(s3.uri("logs/two", allow_bucket_creation="false"))
+    assert (type(ours), type(theirs)) == (FsspecFiles, ArrowFiles)  # which have no listings in common
+    path = commit_path(1)
+    assert theirs.create_new(commit_path(0), b"0")
+    assert [each.path for each in ours.list(LOG)] == [commit_path(0)]
+    assert theirs.create_new(path, b"theirs")
+    assert not ours.create_new(path, b"ours")
+    assert ours.read(path) == b"theirs"
 
 
 @pytest.mark.parametrize("kind", [FsspecFiles, ArrowFiles])
