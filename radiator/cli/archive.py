@@ -285,6 +285,8 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
         plan = preview(data, files, options)
     ranges: dict[str, list[int]] = {}
     for unit in plan.units:
+        if not unit.ranges:
+            continue  # only offsets that are lost
         first, _, total = ranges.get(unit.partition, [unit.first, 0, 0])
         ranges[unit.partition] = [first, unit.following, total + unit.bytes]
     for text in plan.problems.values():

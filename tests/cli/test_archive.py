@@ -90,6 +90,11 @@ def test_a_trial_run_says_what_retention_took_before(tmp_path: Path, capfd: pyte
     told = capfd.readouterr()
     assert f"flights: offsets {end} to {log.log_start_offset - 1} would be lost: retention" in told.err
     assert f"flights: offsets {log.log_start_offset} to {log.segments[-1].base_offset - 1}, " in told.out
+    Path(log.segments[0].path).unlink()
+    assert run(["archive", "--data", data, "--to", to, "--dry-run"]) == 0
+    told = capfd.readouterr()
+    assert f"flights: offsets {end} to {log.segments[-1].base_offset - 1} would be lost: retention" in told.err
+    assert told.out.startswith("0 partitions, ")
 
 
 def test_the_files_of_a_destination_and_a_time_are_listed(
