@@ -172,6 +172,7 @@ class _Run:
         check_commits(self._publisher.files, self._publisher.state)
         if self._options.retention_seconds is not None:
             self._publisher.set_retention(self._options.retention_seconds)
+        self._vacuum()  # first, since it makes room
         self._type()
         if self._options.archive:
             self._report_marks()
@@ -194,8 +195,12 @@ class _Run:
                 )
         if self._options.merge is not False:
             self._merge()
+            self._vacuum()
+
+    def _vacuum(self) -> None:
+        """Remove merged files whose retention is over."""
         try:
-            self._out.vacuumed = self._publisher.vacuum()
+            self._out.vacuumed += self._publisher.vacuum()
         except StorageError as error:
             self._out.problems[self._publisher.files.uri] = str(error)
 

@@ -206,3 +206,21 @@ def test_retention_learns_the_commits_of_a_killed_run_also_without_room(
     assert run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED).problems
     end = load(open_files(tmp_path / "archive")).ends["flights"]
     assert archived.read(FileSystem(), partition_path(str(tmp_path / "data"), "flights")) == end > 0
+
+
+def test_merged_files_whose_time_is_over_are_removed_also_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a full disk stays full, although most of it might be theirs."""
+    writer = fill(tmp_path / "data", count=3000)
+    files = open_files(tmp_path / "archive")
+    assert run(str(tmp_path / "data"), files, replace(EAGER, merge=True)).merged_from
+    merged = load(files).removed
+    assert merged
+    more(writer, count=1000, first=3000)
+    writer.close()
+    with monkeypatch.context() as patch:
+        full(patch, lambda unit, waiting: any(files.size(path) for path in merged))
+        out = run(str(tmp_path / "data"), files, replace(EAGER, retention_seconds=0))
+    assert out.problems == {}
+    check_all(tmp_path / "data", tmp_path / "archive")
