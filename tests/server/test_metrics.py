@@ -152,7 +152,10 @@ def test_every_sum_and_every_histogram_is_in_stats_too(broker: BrokerProcess, ac
             )
     for metric, _ in gauges.HISTOGRAMS:
         name = f"radiator_{metric.series[0]}"
-        assert 0 < found[f"{name}_count", ()] <= shown["histograms"][metric.name]["count"]
+        summary = shown["histograms"][metric.name]
+        assert set(summary) == {"count", "sum", "p50", "p90", "p99", "p100"}
+        assert 0 < summary["p50"] <= summary["p90"] <= summary["p99"] <= summary["p100"]
+        assert 0 < found[f"{name}_count", ()] <= summary["count"]
         assert found[f"{name}_bucket", (("le", "+Inf"),)] == found[f"{name}_count", ()]
 
 

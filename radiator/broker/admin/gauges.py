@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from radiator.broker.services import Services
 
-QUANTILES: Final = (0.5, 0.99, 1.0)
+QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
 
 
 def _gauge(name: str, unit: str, help: str, label: str = "", prometheus: str = "") -> Metric:
@@ -201,7 +201,7 @@ HOST: Final = (
 
 
 def histograms(broker: Services) -> dict[str, dict[str, float]]:
-    """Return the number, the sum in seconds, and the quantiles 0.5, 0.99 and 1 of each histogram, by name."""
+    """Return the number, the sum in seconds, and the quantiles 0.5, 0.9, 0.99 and 1 of each histogram, by name."""
     return {metric.name: _summary(read(broker)) for metric, read in HISTOGRAMS}
 
 
