@@ -243,7 +243,7 @@ class IdleDestinations:
             if key in self._definitions.entries:
                 self._definitions.put(key, None)
             self._removed(waiting)
-            log.info("%s is removed: it was unused; %d messages were not settled", name, waiting)
+            log.info("%s is removed: it was unused; unsettled messages: %d", name, waiting)
             return
         log.warning("%s stays, although it is unused: %s", name, error)
         destination = self._registry.destinations[name]
