@@ -38,7 +38,11 @@ def reload(check: bool, broker: BrokerOptions, as_json: bool) -> int:
 @click.option(
     "--config", metavar="FILE", required=True, type=click.Path(dir_okay=False), help="The file with `subscriptions:`."
 )
-@click.option("--prune", is_flag=True, help="Delete those that an earlier file declared and this one does not.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Delete those that an earlier file declared, and neither FILE nor the broker's own file does.",
+)
 @click.option("--check", is_flag=True, help="Only print what would change.")
 @connection_options
 @json_option

@@ -204,8 +204,10 @@ def test_declared_subscriptions_exist_after_the_start_after_a_reload_and_after_a
     assert run(["apply", "--config", str(own), "--url", broker.address]) == 0
     assert capsys.readouterr().out == "nothing changes\n"
     assert names() == {"sub:first", "group:second", "sub:third"}
+    broker.hang_up(first + "]\n")
+    assert broker.process.logs("subscriptions[1]: removed: group:second")
     assert run(["apply", "--config", str(own), "--url", broker.address, "--prune"]) == 0
-    assert names() == {"sub:third"}
+    assert names() == {"sub:first", "sub:third"}
 
 
 def test_apply_names_the_line_of_a_declaration_that_cannot_be_created(

@@ -20,7 +20,8 @@ def apply(broker: Services, request: Request) -> Work:
     """Create and change durable subscriptions, in steps (``subscriptions.apply``).
 
     ``subscriptions`` is a list of objects with the keys of an entry of ``subscriptions:``. With ``prune`` those that
-    were declared before and are not in the list are deleted. With ``check`` nothing changes.
+    were declared before, and are neither in the list nor in the configuration in force, are deleted. With ``check``
+    nothing changes.
 
     Raises:
         ProtocolError: An entry is malformed.

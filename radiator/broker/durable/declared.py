@@ -107,7 +107,7 @@ class Declarations:
 
         Args:
             wanted: The declarations, which ``parse`` accepts.
-            prune: Delete declared subscriptions that are not in ``wanted``.
+            prune: Delete declared subscriptions that are neither in ``wanted`` nor in the configuration in force.
 
         Returns:
             The changes, once all steps are done.
@@ -154,7 +154,7 @@ class Declarations:
                 names.delete(durable)
 
     def _pruned(self, wanted: Sequence[DeclaredSubscription]) -> list[DurableSubscription]:
-        kept = {entry.title for entry in wanted}
+        kept = {entry.title for entry in (*wanted, *self._core.config.subscriptions)}
         return [each for each in self._names.by_key.values() if each.declared and each.key not in kept]
 
 

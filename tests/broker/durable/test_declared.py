@@ -141,6 +141,15 @@ def test_prune_deletes_what_was_declared_and_nothing_else(world: World) -> None:
     assert sorted(world.broker.durable.by_key) == ["sub:billing", "sub:own"]
 
 
+def test_prune_keeps_what_the_configuration_in_force_declares(world: World) -> None:
+    reload(world, NAMED)
+    declare(world, entry("second"))
+    assert declare(world, entry("third"), prune=True) == ["subscriptions[0]", "subscriptions (sub:second)"]
+    assert sorted(world.broker.durable.by_key) == ["sub:billing", "sub:third"]
+    reload(world, "")
+    assert declare(world, entry("third"), prune=True) == ["subscriptions (sub:billing)"]
+
+
 def test_a_reload_creates_what_is_new_and_keeps_what_is_gone(world: World) -> None:
     (created,) = reload(world, NAMED)
     assert created.path == "subscriptions[0]" and created.before is None
