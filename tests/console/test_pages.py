@@ -184,8 +184,9 @@ def test_the_right_monitor_shows_numbers_and_changes_nothing(browser: Browser, w
 
 def test_a_user_without_the_right_monitor_may_still_publish(browser: Browser, with_users: Served) -> None:
     browser.log_in(f"{with_users.url}#/overview", "worker", PASSCODE)
-    for title in ("Overview", "Destinations", "Consumers and connections"):
+    for title in ("Overview", "Destinations", "Dead letters", "Consumers and connections"):
         browser.press(title, "nav")
+        browser.until(lambda title=title: browser.find("main h1").text == title, f"expected the page {title}")
         browser.see("Not permitted")
     browser.press("Messages", "nav")
     browser.press("Publish a message")
@@ -589,6 +590,16 @@ def test_a_hundred_thousand_destinations_are_paged(browser: Browser, tmp_path: P
         browser.open(f"{broker.url}#/destinations?sort=name&descending=true")
         browser.see("/topic/many.099899")
         assert browser.count("tbody tr") == 50
+        for page, text in {
+            "overview": "99,900",
+            "messages?d=/topic/many.099899&from=first": "1 message",
+            "letters": "No rule names a dead-letter queue that exists.",
+            "clients": "127.0.0.1",
+            "clients?view=durable": "There are none on this page.",
+            "actions": "Drain",
+        }.items():
+            browser.open(f"{broker.url}#/{page}")
+            browser.see(text)
     finally:
         assert broker.stop() == 0, broker.text()
 
