@@ -554,6 +554,32 @@ def test_the_page_goes_on_after_a_restart_of_the_broker(browser: Browser, tmp_pa
     assert broker.stop() == 0, broker.text()
 
 
+@pytest.mark.parametrize("page", ["overview", "messages?d=/topic/live&live=true", "letters", "clients"])
+def test_each_page_has_new_figures_after_a_restart(browser: Browser, tmp_path: Path, page: str) -> None:
+    news = {  # what a client does after the restart, and the page shows
+        "overview": "2 in total",
+        "messages?d=/topic/live&live=true": "after the restart",
+        "letters": "/queue/dead",
+        "clients": "2 connections",
+    }
+    broker = Served(tmp_path, RULES)
+    broker.start()
+    browser.open(f"{broker.url}#/{page}")
+    browser.until(lambda: "Loading" not in browser.text and "Connecting" not in browser.text, "expected data")
+    assert broker.stop() == 0, broker.text()
+    browser.see("The connection to the broker is lost.")
+    broker.start()
+    with broker.connect() as client:
+        client.subscribe("/topic/followed")
+        browser.until(lambda: "is lost" not in browser.text, "expected the page to connect again")
+        if "live" in page:
+            browser.until(lambda: subscribed(broker, "/topic/live"), "expected the page to follow again")
+        client.send("/topic/live", b"after the restart")
+        client.send("/queue/dead", b"a letter")
+        browser.see(news[page])
+    assert broker.stop() == 0, broker.text()
+
+
 def test_a_hidden_page_asks_nothing_and_asks_at_once_when_it_is_shown(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}#/overview")
     browser.see("Problems", "Connections")
