@@ -106,7 +106,11 @@ def _pieces(path: str) -> Iterator[Piece]:
         known = _committed(whole)
         bases = sorted(base for base in map(layout.segment_base, os.listdir(whole)) if base is not None)
         if not bases:
-            raise CommandFailed(USAGE, f"{path}: expected the directory of a partition, but it contains no segments")
+            raise CommandFailed(
+                USAGE,
+                f"{path}: expected the directory of a partition, but it contains no segments; "
+                f"`radiator ls --data DIR` lists the partitions of a data directory",
+            )
         for base in bases:
             file = layout.segment_path(whole, base)
             if file in known or not known:

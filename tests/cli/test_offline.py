@@ -195,7 +195,8 @@ def test_dump_of_what_is_no_segment_is_refused(tmp_path: Path, capfd: pytest.Cap
     assert run(["dump", str(tmp_path / "a.txt")]) == 2
     assert run(["dump", str(tmp_path / "empty")]) == 2
     assert run(["dump", str(tmp_path), "--batches", "-f", "%s"]) == 2
-    assert "expected a segment file" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "expected a segment file" in err and "`radiator ls --data DIR` lists the partitions" in err
 
 
 def test_sizes_are_for_people() -> None:
