@@ -149,6 +149,9 @@ def _ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     if as_json:
         put_json({"queues": found})
         return OK
+    if not found:
+        put_text("no dead-letter queues" if pattern is None else f"no dead-letter queue matches {pattern}")
+        return OK
     rows: list[list[Cell]] = [
         [
             each["name"],

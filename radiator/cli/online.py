@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, size
+from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, put_text, size
 
 COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
 SELDOM = ("dead_lettering", "unchecked")  # figures that are shown if not zero
@@ -98,6 +98,9 @@ def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
     found = ask_all(broker, "clients.ls", "clients", match=match)
     if as_json:
         put_json({"clients": found})
+        return OK
+    if not found:
+        put_text(f"no client matches {match}")
         return OK
     from radiator.cli.formats import rfc3339
     from radiator.cli.tables import Cell, Column, print_table

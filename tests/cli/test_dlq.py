@@ -52,6 +52,7 @@ def test_ls_counts_by_reason_and_origin(broker: BrokerProcess, capfd: Any) -> No
     assert queue["reasons"] == {"max-deliveries": 3, "rejected": 1} and queue["oldest_ns"] > 10**18
     assert "/queue/work.x" in said(capfd, "dlq", "ls").out
     assert json.loads(said(capfd, "dlq", "ls", "/queue/nothing", "--json").out) == {"queues": []}
+    assert said(capfd, "dlq", "ls", "/queue/nothing").out == "no dead-letter queue matches /queue/nothing\n"
 
 
 def test_show_prints_the_oldest(broker: BrokerProcess, capfd: Any) -> None:

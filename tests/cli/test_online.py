@@ -329,6 +329,7 @@ def test_a_broker_lists_its_connections(address: str, capfdbinary: Any) -> None:
         connection.subscribe("/topic/watched")
         listed = json.loads(printed(capfdbinary, "clients", "--match", connection.session, "--json"))["clients"]
         assert [each["destination"] for each in listed[0]["subscriptions"]] == ["/topic/watched"]
+        assert printed(capfdbinary, "clients", "--match", "nobody") == b"no client matches nobody\n"
         table = printed(capfdbinary, "clients").decode()
         line = next(line for line in table.splitlines() if line.startswith(connection.session))
         assert line.split()[1] == "-" and "/topic/watched" in line
