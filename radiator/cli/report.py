@@ -76,7 +76,7 @@ def _about(name: str) -> str:
 @click.option(
     "--from", "start", metavar=TIME, help="Messages received from here on: RFC 3339, -1h30m or 'yesterday 14:05'."
 )
-@click.option("--until", metavar=TIME, help="Messages received before here.")
+@click.option("--until", metavar=TIME, help="Messages received before here; the same forms as --from.")
 @click.option("--every", metavar="WIDTH", help="Width of a time bucket, such as 5m. Default: to fit.")
 @click.option("--by", metavar="WHAT", help="Group by partition or by this header instead of destinations.")
 @click.option("--limit", type=int, metavar="N", help=f"Number of values of each kind. Default: {LIMIT}.")
@@ -84,8 +84,8 @@ def _about(name: str) -> str:
 @click.option("--sender", metavar="WHAT", help="Header that identifies the sender. Default: producer-id.")
 @click.option("--gap", metavar="WIDTH", help="Time without a message that ends a session. Default: 30m.")
 @click.option("--with", "shift", metavar="SHIFT", help="Compare with the same period, shifted by SHIFT, such as -7d.")
-@click.option("--with-from", "with_start", metavar=TIME, help="Compare with messages received from here on.")
-@click.option("--with-until", metavar=TIME, help="Compare with messages received before here.")
+@click.option("--with-from", "with_start", metavar=TIME, help="Compare with messages received from here on; as --from.")
+@click.option("--with-until", metavar=TIME, help="Compare with messages received before here; as --from.")
 @click.option("--samples", metavar="NAME", help=f"Topic of `radiator cursors sample`. Default: {SAMPLES}.")
 @click.option("--skip-damaged", is_flag=True, help="Report and leave out unreadable records instead of failing.")
 @json_option
