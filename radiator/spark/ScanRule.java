@@ -13,11 +13,13 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetMapValue;
 import org.apache.spark.sql.catalyst.expressions.Length;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.OctetLength;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
@@ -51,6 +53,7 @@ import org.apache.spark.sql.sources.StringEndsWith;
 import org.apache.spark.sql.sources.StringStartsWith;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
@@ -133,7 +136,7 @@ public final class ScanRule extends Rule {
             project = (Project) below;
             below = project.child();
         }
-        if (aggregate != null && !onlyAttributes(project.projectList())) {
+        if (aggregate != null && !onlyAttributes(project.projectList()) && !onlyCounts(aggregate)) {
             return null;  // the projection itself is the next node
         }
         List conditions = new ArrayList();
@@ -225,7 +228,8 @@ public final class ScanRule extends Rule {
             }
         }
         List used = new ArrayList(rest);  // the expressions that use columns
-        boolean passed = aggregate != null;  // the projection passes columns unchanged to the aggregate
+        // the projection passes columns unchanged to the aggregate
+        boolean passed = aggregate != null && onlyAttributes(project.projectList());
         if (passed) {
             used.addAll(list(aggregate.groupingExpressions()));
             used.addAll(list(aggregate.aggregateExpressions()));
@@ -243,10 +247,11 @@ public final class ScanRule extends Rule {
             }
         }
         columns.addAll(parts.made());
-        boolean counts = passed && columns.isEmpty() && rest.isEmpty() && onlyCounts(aggregate);
-        if (counts) {  // some numbers of records, and their sum
-            columns.add(attribute("rows", DataTypes.LongType, false, part("rows", "")));
-        } else if (columns.isEmpty()) {  // such as count(*): a row for each record, and nothing in it
+        Attribute rows = null;
+        if (deterministic && aggregate != null && onlyCounts(aggregate) && countable(project, columns)) {
+            rows = attribute("rows", DataTypes.LongType, false, part("rows", ""));
+            columns.add(rows);
+        } else if (columns.isEmpty()) {  // such as sum(1): a row for each record, and nothing in it
             columns.add(attribute("count", DataTypes.NullType, true, part("count", "")));
         }
         LogicalPlan made = relation(scanned, new PrunedScan(scan, schema(columns, filters)), columns);
@@ -257,6 +262,7 @@ public final class ScanRule extends Rule {
             }
             made = new org.apache.spark.sql.catalyst.plans.logical.Filter(all, made);
         }
+        LogicalPlan above = aggregate != null ? aggregate : plan;
         if (passed) {
             List kept = new ArrayList();
             for (int i = 0; i < columns.size(); i++) {
@@ -266,29 +272,66 @@ public final class ScanRule extends Rule {
                 }
             }
             made = new Project(seq(kept), made);
-            scala.runtime.AbstractFunction1 change = parts;
-            if (counts) {
-                change = new Summed((Expression) columns.get(0));
+            above = (LogicalPlan) aggregate.mapExpressions(parts);
+        } else if (project != null) {
+            List kept = new ArrayList();
+            List before = list(project.projectList());
+            for (int i = 0; i < before.size(); i++) {
+                kept.add(parts.rewritten((Expression) before.get(i)));
             }
-            LogicalPlan rewritten = (LogicalPlan) aggregate.mapExpressions(change);
-            return (LogicalPlan) rewritten.withNewChildren(seq(one(made)));
+            if (rows != null) {
+                kept.add(rows);
+            }
+            made = new Project(seq(kept), made);
         }
-        if (project != null) {
-            LogicalPlan rewritten = (LogicalPlan) project.mapExpressions(parts);
-            return (LogicalPlan) rewritten.withNewChildren(seq(one(made)));
+        if (aggregate == null) {
+            return made;
         }
-        return made;
+        if (rows != null) {
+            above = (LogicalPlan) above.mapExpressions(new Summed(rows));
+        }
+        return (LogicalPlan) above.withNewChildren(seq(one(made)));
     }
 
-    /** Returns true for an aggregate without groups, all of whose columns are count(*) or count of a literal. */
+    /** Returns true for an aggregate that needs the number of equal rows and nothing else: all its functions are count(*). */
     private static boolean onlyCounts(Aggregate aggregate) {
         List found = list(aggregate.aggregateExpressions());
         for (int i = 0; i < found.size(); i++) {
-            if (!(found.get(i) instanceof Alias) || !isCount(((Alias) found.get(i)).child())) {
+            if (!onlyCounts((Expression) found.get(i))) {
                 return false;
             }
         }
-        return aggregate.groupingExpressions().isEmpty() && !found.isEmpty();
+        return true;
+    }
+
+    private static boolean onlyCounts(Expression expression) {
+        if (expression instanceof AggregateExpression) {
+            return isCount(expression);
+        }
+        List children = list(expression.children());
+        for (int i = 0; i < children.size(); i++) {
+            if (!onlyCounts((Expression) children.get(i))) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** Returns true if equal rows of a scan remain equal, and the reader can compare them: it cannot compare maps. */
+    private static boolean countable(Project project, List columns) {
+        List projected = list(project.projectList());
+        for (int i = 0; i < projected.size(); i++) {
+            if (!((Expression) projected.get(i)).deterministic()) {
+                return false;
+            }
+        }
+        for (int i = 0; i < columns.size(); i++) {
+            DataType type = ((Attribute) columns.get(i)).dataType();
+            if (type instanceof MapType || type instanceof StructType) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private static boolean isCount(Expression expression) {
@@ -303,7 +346,7 @@ public final class ScanRule extends Rule {
         return counted.size() == 1 && counted.get(0) instanceof Literal && ((Literal) counted.get(0)).value() != null;
     }
 
-    /** Replaces each count by the sum of a column. A scan has a row for each task, so the sum is never null. */
+    /** Replaces each count(*) by the sum of a column, which has the number of equal rows. */
     private static final class Summed extends scala.runtime.AbstractFunction1 {
         private final Expression rows;
 
@@ -311,10 +354,19 @@ public final class ScanRule extends Rule {
             this.rows = rows;
         }
 
-        public Object apply(Object named) {
-            Expression count = ((Alias) named).child();
-            Expression sum = (Expression) count.withNewChildren(seq(one(new Sum(rows))));
-            return ((Alias) named).withNewChildren(seq(one(sum)));
+        public Object apply(Object expression) {
+            Expression of = (Expression) expression;
+            if (isCount(of)) {
+                List values = new ArrayList();
+                values.add(of.withNewChildren(seq(one(new Sum(rows)))));
+                values.add(Literal$.MODULE$.apply(Long.valueOf(0)));  // the sum of no rows is null
+                return new Coalesce(seq(values));
+            }
+            List children = list(of.children());
+            for (int i = 0; i < children.size(); i++) {
+                children.set(i, apply(children.get(i)));
+            }
+            return of.withNewChildren(seq(children));
         }
     }
 

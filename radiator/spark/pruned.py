@@ -35,6 +35,7 @@ FILTERS, PIN, PART = "radiator.filters", "radiator.pin", "radiator.part"  # keys
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Part = tuple[str, str]  # kind and key, such as ("tags", "carrier")
+ROWS: Part = ("rows", "")  # how many rows are equal; the last column of a scan for a count
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def request_of(schema: StructType) -> Request | None:
     parts = tuple(_part(field) for field in schema.fields)
     used: dict[str, StructField] = {}  # struct columns of schemas are in no table of columns
     for part, field in zip(parts, schema.fields, strict=True):
+        if part == ROWS and len(parts) > 1:
+            continue
         name = _SOURCES.get(part[0], part[0]) if part else field.name
         used[name] = BY_NAME.get(name, field)
     return Request(
@@ -149,13 +152,24 @@ class Shape:
         if self.wanted.equals(self.schema):
             yield from batches
             return
-        if self._parts == (("rows", ""),):
-            count = sum(batch.num_rows for batch in batches)
-            yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], schema=self.schema)
+        if self._parts[-1] == ROWS:
+            yield from self._counted(batches)
             return
         for batch in batches:
             arrays = [self._column(batch, at) for at in range(len(self._parts))]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the different rows of each batch, and how often each row is there."""
+        keys = self._names[:-1]
+        for batch in batches:
+            if not keys:
+                arrays = [pa.array([batch.num_rows] if batch.num_rows else [], pa.int64())]
+            else:
+                columns = [self._column(batch, at) for at in range(len(keys))]
+                groups = pa.Table.from_arrays(columns, keys).group_by(keys, use_threads=False)
+                arrays = groups.aggregate([([], "count_all")]).select([*keys, "count_all"]).columns
+            yield from pa.Table.from_arrays(arrays, schema=self.schema).to_batches()
 
     def _column(self, batch: pa.RecordBatch, at: int) -> pa.Array:
         part = self._parts[at]

@@ -43,6 +43,7 @@ QUERIES: dict[str, Callable[[DataFrame], object]] = {
     "where destination = ..., count": lambda rows: rows.where(f"destination = '{TOPICS[3]}'").count(),
     "count(*)": lambda rows: rows.count(),
     "group by tags.carrier": lambda rows: rows.groupBy("tags.carrier").count().collect(),
+    "group by message_id": lambda rows: rows.groupBy("message_id").count().groupBy().count().collect(),
     "group by destination": lambda rows: rows.groupBy("destination").count().collect(),
     "full rows": drain,
     "three narrow columns": lambda rows: drain(rows.select("destination", "receive_time", "size")),

@@ -86,6 +86,16 @@ QUERIES = {
     "random": "SELECT count(*) FROM log WHERE rand(7) >= 0 AND offset < 10",
     "window": "SELECT offset, row_number() OVER (PARTITION BY tags.k ORDER BY partition, offset) FROM log",
     "limit": "SELECT offset FROM log WHERE destination = '/topic/c' ORDER BY offset LIMIT 3",
+    "groups": "SELECT destination, partition, 2 * count(*) + 1 AS n FROM log GROUP BY ALL HAVING n > 25",
+    "groups of expressions": "SELECT upper(tags.k), length(body) > 9, count(1) FROM log WHERE offset > 2 GROUP BY ALL",
+    "groups of bodies": "SELECT count(*) AS n FROM log GROUP BY body",
+    "groups of maps": "SELECT map_keys(tags), count(*) FROM log GROUP BY map_keys(tags)",
+    "random groups": "SELECT rand(7) >= 0, count(*) FROM log GROUP BY 1",
+    "groups by nothing": "SELECT DISTINCT 1 FROM log WHERE destination = '/topic/none'",
+    "counts of a filter": "SELECT count(*), count(1) FROM log WHERE tags.k = 'odd'",
+    "counts of no rows of a filter": "SELECT count(*) FROM log WHERE tags.k = 'none'",
+    "distinct rows": "SELECT DISTINCT tags.k, length(body) FROM log WHERE size < 9",
+    "distinct rows of a union": "SELECT destination FROM log UNION SELECT tags.other FROM log",
     "having": "SELECT tags.k, sum(size) AS n FROM log GROUP BY ALL HAVING n > 10",
 }
 
@@ -105,7 +115,8 @@ def test_a_query_reads_only_the_columns_and_records_that_it_uses(spark: Any, sto
     df = spark.read.format("radiator").load(store)
     assert "columns=[size] filters=[]" in scan_of(df.agg(F.sum("size")))
     assert "columns=[length[body]]" in scan_of(df.selectExpr("sum(length(body))"))
-    assert "columns=[tags[k]]" in scan_of(df.groupBy("tags.k").count())
+    assert "columns=[tags[k], rows]" in scan_of(df.groupBy("tags.k").count())
+    assert "columns=[offset, tags[k]]" in scan_of(df.groupBy("tags.k").agg(F.count("*"), F.max("offset")))
     assert "columns=[rows]" in scan_of(df.groupBy().count())
     assert "columns=[count]" in scan_of(df.selectExpr("1"))
     where = scan_of(df.where("destination = '/topic/a' AND offset < 5").groupBy().count())
