@@ -87,6 +87,18 @@ class ServerError(ClientError):
         return f"{head}: {detail}" if detail and detail != self.message else head
 
 
+def reason(error: OSError) -> str:
+    """Return the reason of an error of a socket as text, without ``[Errno 111]``.
+
+    The text of the error is used, not its number: the numbers of ``ssl.SSLError`` and ``socket.gaierror`` are not those
+    of the operating system.
+
+    Args:
+        error: The error.
+    """
+    return error.strerror or str(error)
+
+
 def copy_error(error: ClientError) -> ClientError:
     """Return a new exception with the same class and arguments, to be raised in another thread.
 

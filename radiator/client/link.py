@@ -31,7 +31,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from radiator.client.address import Address
-from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, copy_error
+from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, copy_error, reason
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import ONCE, Attempts, Reconnect
 from radiator.client.session import Inbox, OnLoss, Request, Session, stale_delivery
@@ -248,10 +248,10 @@ class Link:
         try:
             sock = self._dial(place, seconds)
         except socket.gaierror as error:
-            reason = f"no address is found for the host name {place.host!r} ({error.strerror})"
-            raise ConnectFailed(f"cannot connect to {place}: {reason}; is it spelt right?") from None
+            problem = f"no address is found for the host name {place.host!r} ({error.strerror})"
+            raise ConnectFailed(f"cannot connect to {place}: {problem}; is it spelt right?") from None
         except OSError as error:
-            raise ConnectFailed(f"cannot connect to {place}: {error}; is a broker running there?") from None
+            raise ConnectFailed(f"cannot connect to {place}: {reason(error)}; is a broker running there?") from None
         try:
             self._shake_hands(sock, place, deadline, seconds)
         except BaseException:
@@ -278,7 +278,7 @@ class Link:
         except TimeoutError:
             raise ConnectFailed(f"{place} did not answer CONNECT within {seconds:g} s") from None
         except OSError as error:
-            raise ConnectFailed(f"the connection to {place} broke before CONNECTED: {error}") from None
+            raise ConnectFailed(f"the connection to {place} broke before CONNECTED: {reason(error)}") from None
         self._report(self._on_connect, None)
 
     def _use(self, sock: Socket, frames: list[Frame]) -> None:
@@ -466,7 +466,7 @@ class Link:
             except OSError as error:
                 if not self.session.reconnects:
                     self._ended.wait(ERROR_WAIT_SECONDS)
-                self._give_up(Disconnected(f"the connection broke while sending: {error}"))
+                self._give_up(Disconnected(f"the connection broke while sending: {reason(error)}"))
             except BaseException:  # Ctrl-C, or a killed greenlet
                 interrupted = Disconnected("a send was interrupted inside a frame; open a new connection")
                 if self.session.reconnects:
@@ -533,7 +533,7 @@ class Link:
         except ClientError as error:
             return self._broken or error
         except OSError as error:
-            return self._broken or Disconnected(f"the connection broke: {error}")
+            return self._broken or Disconnected(f"the connection broke: {reason(error)}")
         return self.error or Disconnected("the connection has ended")
 
     def _receive(self) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+import ssl
 import threading
 from typing import Any
 
 import pytest
 
 from radiator.client import ClientError, ConnectFailed, Disconnected, Outgoing, Receipt, ServerError, TimedOut, connect
+from radiator.client.errors import reason
 from radiator.stomp.frames import Frame
 from radiator.stomp.spec import VERSIONS
 from tests.client.fake import FakeBroker, Peer
@@ -218,7 +221,7 @@ def test_a_refused_login_is_the_brokers_error(fake: FakeBroker) -> None:
 def test_an_absent_broker_is_connect_failed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-    with pytest.raises(ConnectFailed, match="is a broker running there"):
+    with pytest.raises(ConnectFailed, match=f"{address}: Connection refused; is a broker running"):
         connect(address)
 
 
@@ -366,3 +369,17 @@ def test_a_send_that_is_interrupted_in_the_middle_of_a_frame_ends_the_connection
         connection.send("/topic/a", b"y")
     connection.close()
     assert [frame.command for frame in fake.frames] == ["CONNECT"]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "Connection refused"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLError(1, "[SSL] wrong version number"), "[SSL] wrong version number"),
+        (TimeoutError("timed out"), "timed out"),
+    ],
+)
+def test_the_reason_of_an_error_is_its_text_without_a_number(error: OSError, text: str) -> None:
+    assert reason(error) == text

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from radiator.client.address import Address
 from radiator.client.aio.stream import Stream
-from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, copy_error
+from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, copy_error, reason
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import ONCE, Attempts, Reconnect
 from radiator.client.session import Inbox, OnLoss, Request, Session, stale_delivery
@@ -208,7 +208,7 @@ class Link:
             if isinstance(error, TimeoutError):
                 raise ConnectFailed(f"{place} did not answer CONNECT within {seconds:g} s") from None
             if isinstance(error, OSError):
-                raise ConnectFailed(f"cannot connect to {place}: {error}; is a broker running there?") from None
+                raise ConnectFailed(f"cannot connect to {place}: {reason(error)}; is a broker running there?") from None
             raise
         self._use(stream, frames)
 
@@ -422,7 +422,7 @@ class Link:
         except ClientError as error:
             return self._broken or error
         except OSError as error:
-            return self._broken or Disconnected(f"the connection broke: {error}")
+            return self._broken or Disconnected(f"the connection broke: {reason(error)}")
 
     @staticmethod
     def _wake(inboxes: set[Inbox]) -> None:

@@ -7,6 +7,7 @@ the send buffer of the transport without a wait, so a cancelled caller never lea
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from typing import Any
@@ -178,7 +179,8 @@ async def _connected(place: Address, seconds: float) -> socket.socket:
                 await loop.sock_connect(sock, target)
         except OSError as error:
             sock.close()
-            problem = error
+            # asyncio's own text is "Connect call failed ('127.0.0.1', 1)"; its timeout has no number
+            problem = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
         except BaseException:
             sock.close()
             raise
