@@ -1,7 +1,7 @@
 """``radiator top``: a live screen of the destinations, clients and cursors of a running broker.
 
-Rates are differences between two samples. A sample is a few requests on the admin channel: ``overview`` (or ``stats``,
-if the broker does not have it), and one page of the list that is shown, sorted by the broker if it can.
+A sample is two requests on the admin channel: ``overview``, and one page of the list that is shown, sorted by the
+broker if it can. The rates of destinations are differences between two samples.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Sample(NamedTuple):
 
     Attributes:
         at: The monotonic time in seconds.
-        facts: The answer to ``overview``, or to ``stats``.
+        facts: The answer to ``overview``.
         entries: The entries of the list that is shown.
         matched: The number of entries that exist, or None if the broker does not say.
     """
@@ -84,7 +84,6 @@ class Top:
     def __init__(self, connection: Connection, address: str) -> None:
         self._connection = connection
         self._address = address
-        self._has_overview = True
         self._earlier: deque[Sample] = deque()  # the first is what rates refer to
         self.sample: Sample | None = None
         self.view = VIEWS[0]
@@ -96,8 +95,10 @@ class Top:
 
     def take(self) -> None:
         """Ask the broker for another sample."""
-        facts = self._facts()
-        entries, matched = getattr(self, f"_take_{self.view}")(facts)
+        from radiator.client.admin import ask
+
+        facts = ask(self._connection, "overview")
+        entries, matched = getattr(self, f"_take_{self.view}")()
         now, earlier = Sample(time.monotonic(), facts, entries, matched), self._earlier
         if self.sample is not None:
             earlier.append(self.sample)
@@ -109,20 +110,7 @@ class Top:
         now.entries.sort(key=lambda each: _order(each, field))
         self.sample = now
 
-    def _facts(self) -> dict[str, Any]:
-        from radiator.client.admin import ask
-        from radiator.client.errors import ServerError
-
-        if self._has_overview:
-            try:
-                return ask(self._connection, "overview")
-            except ServerError as error:
-                if error.code != "unsupported":
-                    raise
-                self._has_overview = False
-        return ask(self._connection, "stats")
-
-    def _take_destinations(self, facts: dict[str, Any]) -> tuple[list[dict[str, Any]], int | None]:
+    def _take_destinations(self) -> tuple[list[dict[str, Any]], int | None]:
         from radiator.client.admin import ask
 
         field = SORTS["destinations"][self.sort]
@@ -132,61 +120,23 @@ class Top:
         answer = ask(self._connection, "destinations.ls", **args)
         return self._filtered(answer["destinations"], "name"), answer.get("matched")
 
-    def _take_clients(self, facts: dict[str, Any]) -> tuple[list[dict[str, Any]], int | None]:
+    def _take_clients(self) -> tuple[list[dict[str, Any]], int | None]:
         from radiator.client.admin import ask
 
         answer = ask(self._connection, "clients.ls", limit=PAGE)
         return self._filtered(answer["clients"], "session", "user", "address"), answer.get("matched")
 
-    def _take_cursors(self, facts: dict[str, Any]) -> tuple[list[dict[str, Any]], int | None]:
+    def _take_cursors(self) -> tuple[list[dict[str, Any]], int | None]:
         from radiator.client.admin import ask
 
-        cursors = facts.get("cursors")  # of ``stats``: those furthest behind
-        if cursors is None:
-            cursors = ask(self._connection, "stats")["cursors"]
-        return self._filtered(cursors, "cursor", "partition"), None
+        furthest_behind = ask(self._connection, "stats")["cursors"]
+        return self._filtered(furthest_behind, "cursor", "partition"), None
 
     def _filtered(self, entries: list[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
         text = self.filter.lower()
         return [each for each in entries if any(text in each[field].lower() for field in fields)]
 
     # --- what is shown ------------------------------------------------------------------------------------------------
-
-    def rates(self) -> dict[str, float | None]:
-        """Return the rates of the broker per second; None where they are not known."""
-        assert self.sample is not None
-        known: dict[str, float | None] = dict(self.sample.facts.get("rates") or {})
-        for name, counter in (("published", "messages_in"), ("acknowledged", "acks")):
-            if name not in known:
-                known[name] = self._difference(counter)
-        return known
-
-    def _difference(self, counter: str) -> float | None:
-        now = self.sample
-        if not self._earlier or now is None:
-            return None
-        before = self._earlier[0]
-        first, last = (_counters(each.facts).get(counter) for each in (before, now))
-        if first is None or last is None:
-            return None
-        return float(max(last - first, 0)) / max(now.at - before.at, 1e-3)
-
-    def problems(self) -> list[str]:
-        """Return sentences about what is wrong, the worst first."""
-        assert self.sample is not None
-        facts = self.sample.facts
-        if "problems" in facts:
-            return [each["text"] for each in facts["problems"]]
-        found = []
-        if facts["now"].get("memory_full"):
-            found.append("limits.memory is used up: clients wait")
-        if self.view == "destinations":
-            found += [
-                f"{each['name']}: {counted(each['ready'], 'message')} and no consumer"
-                for each in self.sample.entries
-                if each.get("ready") and each.get("consumers") == 0
-            ]
-        return found
 
     def as_json(self) -> dict[str, Any]:
         """Return the sample as ``--json`` prints it."""
@@ -195,8 +145,8 @@ class Top:
         return {
             "version": facts["version"],
             "now": facts["now"],
-            "rates": self.rates(),
-            "problems": self.problems(),
+            "rates": facts["rates"],
+            "problems": [each["text"] for each in facts["problems"]],
             "sort": self.sort,
             "matched": self.sample.matched,
             self.view: self.sample.entries,
@@ -243,7 +193,7 @@ class Top:
         from rich.text import Text
 
         assert self.sample is not None
-        facts, rates, problems = self.sample.facts, self.rates(), self.problems()
+        facts = self.sample.facts
         now, memory = facts["now"], facts["now"].get("memory", {})
         parts = [f"{facts['version']}  {self._address}"]
         if facts.get("uptime_seconds") is not None:
@@ -251,9 +201,7 @@ class Top:
         if facts.get("draining"):
             parts.append("DRAINING")
         parts += [f"{counted(now['sessions'], 'connection')}", f"{counted(now['destinations'], 'destination')}"]
-        flow = [
-            f"{name} {_rate(rates[name])}/s" for name in ("published", "delivered", "acknowledged") if name in rates
-        ]
+        flow = [f"{name} {_rate(facts['rates'][name])}/s" for name in ("published", "delivered", "acknowledged")]
         held = [f"memory {size(memory['total'])} of {size(memory['limit'])}"] if memory else []
         if disk := facts.get("disk"):
             held.append(f"disk {size(disk['free'])} free of {size(disk['size'])}")
@@ -261,7 +209,7 @@ class Top:
             Text("  ".join(parts), style="bold"),
             Text("  ".join(flow)),
             Text("  ".join(held)),
-            _problem_line(problems),
+            _problem_line([each["text"] for each in facts["problems"]]),
         ]
         rows = max(LINES_MIN, height - LINES_AROUND)
         foot = _one_line(Text(self._foot(rows, keys), style="dim"))
@@ -362,11 +310,6 @@ COLUMNS: Final[Mapping[str, tuple[Shown, ...]]] = {
 }
 
 
-def _counters(facts: dict[str, Any]) -> dict[str, Any]:
-    counters: dict[str, Any] = facts.get("counters") or facts.get("stats") or {}
-    return counters
-
-
 def _add_rates(before: Sample, now: Sample) -> None:
     """Add ``in_per_second`` and ``out_per_second`` to the destinations that both samples have."""
     seconds = max(now.at - before.at, 1e-3)
@@ -382,11 +325,8 @@ def _add_rates(before: Sample, now: Sample) -> None:
 
 
 def _published(each: dict[str, Any]) -> int | None:
-    if "published" in each:
-        return int(each["published"]) if each["published"] is not None else None
-    if each["partition_count"] > len(each["partitions"]) or each.get("fan_out"):
-        return None
-    return int(sum(partition["next_offset"] for partition in each["partitions"]))
+    published: int | None = each["published"]
+    return published
 
 
 def _settled(each: dict[str, Any]) -> int | None:
