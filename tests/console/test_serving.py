@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import fields
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
@@ -15,6 +16,9 @@ import pytest
 import websocket
 
 from radiator import console
+from radiator.broker.admin.gauges import NOW
+from radiator.broker.monitoring.history import RATES
+from radiator.broker.stats import Stats
 from tests.console.served import Served
 
 MANIFEST = json.loads((Path(console.__file__).parent / "vendor.json").read_text())
@@ -91,6 +95,20 @@ def test_the_vendored_files_have_the_hashes_of_the_manifest() -> None:
         assert re.fullmatch(r"\d+\.\d+\.\d+", package["version"])
         assert package["integrity"].startswith("sha512-")
         assert any(entry["from"] == "LICENSE" for entry in package["files"])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "table"),
+    [
+        ("counters", {field.name for field in fields(Stats)}),
+        ("now", {metric.name for metric, _ in NOW}),
+        ("rates", {*RATES, "end_ns"}),
+    ],
+)
+def test_the_overview_shows_numbers_of_the_tables(numbers: str, table: set[str]) -> None:
+    page = (Path(console.__file__).parent / "static/pages/overview.js").read_text()
+    shown = set(re.findall(rf"\b{numbers}\.(\w+)", page))
+    assert shown and shown <= table
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again(served: Served) -> None:
