@@ -158,7 +158,7 @@ def test_a_user_logs_in_and_out(browser: Browser, with_users: Served) -> None:
 
 def test_a_login_is_optional_where_the_broker_has_no_users(browser: Browser, served: Served) -> None:
     browser.open(served.url)
-    browser.see("without a login", "Problems")
+    browser.see("no login", "Problems")
     browser.press("Log in")
     browser.see("Log in with a user of this broker.")
     browser.press("Continue without a login")

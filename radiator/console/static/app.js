@@ -111,7 +111,7 @@ function App() {
           ([key, [name]]) => html`<li><a href="#/${key}" aria-current=${key === page ? "page" : undefined}>${name}</a></li>`,
         )}</ul></nav>
         <div class="user">
-          <span class="who">${session.user ? html`<${Text}>${session.user}<//>` : "without a login"}</span>
+          <span class="who">${session.user ? html`<${Text}>${session.user}<//>` : "no login"}</span>
           <button type="button" onClick=${() => { logOut(); go("overview", {}, { replace: true }); }}>${session.user ? "Log out" : "Log in"}</button>
           <${Theme} />
         </div>
