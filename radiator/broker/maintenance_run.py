@@ -12,7 +12,7 @@ Invariants: one run at a time. A run ends: what it waits for in one log is bound
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from radiator.clock import NS_PER_MS, Now
@@ -175,19 +175,23 @@ class MaintenanceRun:
 
     def _find(self, logs: Sequence[Partition]) -> Iterator[FilePartition | None]:
         """Yield the logs with sealed segments that the run is for, and None in between, after some comparisons."""
-        patterns = self._patterns
         for partition in logs:
-            wanted = isinstance(partition, FilePartition) and len(partition.segments) > 1
-            if wanted and patterns is not None:
-                wanted = False
-                for number, name in enumerate(list(partition.destinations), 1):
-                    wanted = patterns.matches(name)
-                    if wanted:
-                        break
-                    if number % NAMES_A_LOOK == 0:
-                        yield None
+            found = None
+            if isinstance(partition, FilePartition) and len(partition.segments) > 1:
+                found = partition if (yield from self._is_wanted(partition)) else None
             self._looked_at += 1
-            yield partition if wanted and isinstance(partition, FilePartition) else None
+            yield found
+
+    def _is_wanted(self, partition: FilePartition) -> Generator[None, None, bool]:
+        """Return whether a destination of the log matches, and yield None after some comparisons."""
+        if self._patterns is None:
+            return True
+        for number, name in enumerate(list(partition.destinations), 1):
+            if self._patterns.matches(name):
+                return True
+            if number % NAMES_A_LOOK == 0:
+                yield None
+        return False
 
     def _exists(self, partition: FilePartition) -> bool:
         """Return whether a log is still there: its destination may be removed during the run."""

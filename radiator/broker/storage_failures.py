@@ -30,13 +30,15 @@ class StorageFailure:
     A failure without a component ends when no further error has come within an interval.
 
     Args:
+        component: What fails, or None.
         text: The first error.
         now_ns: The monotonic time.
     """
 
-    __slots__ = ("count", "refused", "texts", "reported_ns")
+    __slots__ = ("component", "count", "refused", "texts", "reported_ns")
 
-    def __init__(self, text: str, now_ns: MonoNs) -> None:
+    def __init__(self, component: Any, text: str, now_ns: MonoNs) -> None:
+        self.component = component
         self.texts = [text]
         self.reported_ns = now_ns
         self.count = 0  # errors since the last log line
@@ -56,19 +58,20 @@ class StorageFailures:
 
     def failed(self, job: Any, now_ns: MonoNs) -> None:
         """Log or count the error of a finished job."""
-        component, text = job.component, str(job.error)
-        key = text if component is None or component.failed is None else component
+        text = str(job.error)
+        component = job.component if job.component is not None and job.component.failed is not None else None
+        key = text if component is None else component
         failure = self._known.get(key)
         if failure is None:
             if text not in self._known:  # the COMMIT with this error has just logged it
                 log.error("storage: %s", text)
-            failure = self._known[key] = StorageFailure(text, now_ns)
+            failure = self._known[key] = StorageFailure(component, text, now_ns)
             failure.refused = job.refused_count  # logged with the error itself
             return
         if text not in failure.texts and len(failure.texts) < TEXTS_MAX:
             failure.texts.append(text)
             log.error("storage: %s", text)
-        failure.add(job.refused_count if key is component else 1)
+        failure.add(1 if component is None else job.refused_count)
 
     def refused(self, text: str) -> None:
         """Count a message that was refused without an attempt to store it, because of the error ``text``."""
@@ -80,13 +83,14 @@ class StorageFailures:
     def tick(self, now_ns: MonoNs) -> None:
         """Log the counts that are due, and the failures that have ended."""
         for key, failure in list(self._known.items()):
-            due = now_ns - failure.reported_ns >= REPORT_EVERY_NS
-            if not isinstance(key, str) and key.failed is None:
+            component, due = failure.component, now_ns - failure.reported_ns >= REPORT_EVERY_NS
+            if component is not None and component.failed is None:
                 del self._known[key]
-                log.warning("storage: %s: works again; %d were refused in the meantime", key.name, failure.refused)
+                text = "storage: %s: works again; %d were refused in the meantime"
+                log.warning(text, component.name, failure.refused)
             elif due and failure.count:
-                what = "times more" if isinstance(key, str) else "more were refused"
+                what = "times more" if component is None else "more were refused"
                 log.error("storage: %s (still failing: %d %s)", failure.texts[-1], failure.count, what)
                 failure.reported_ns, failure.count = now_ns, 0
-            elif due and isinstance(key, str):
+            elif due and component is None:
                 del self._known[key]
