@@ -240,6 +240,7 @@ def _walk_active(
     with opened(fs, fs.open(path)) as fd:
         size = fs.size(fd)
         window = Window(fs, fd, SCAN_BYTES, path)
+        opened_segment = _OpenedSegment(fs, fd, path, base, size, window, head, log.names.own_name, journal, notes)
         entries = load_index(fs, directory, base)
         entries = _valid_entries(window, entries, size)
         position, expected, latest = 0, base, 0
@@ -262,33 +263,11 @@ def _walk_active(
             except DamagedBatch as damage:
                 header, search, reason = None, position + 8, str(damage)
             if header is None or header.base_offset != expected:
-                found = find_batch(window, search, size, expected)
-                if found is None and journal.has(log.names.own_name, expected, expected + 1):
-                    fs.truncate(fd, position)  # journal entries from here on are appended again
+                following = opened_segment.behind_damage(position, expected, search, reason)
+                if following is None:
                     break
-                mended = b""  # no sync had covered it, or it was damaged since
-                if found is not None:
-                    mended = journal.next_batch(log.names.own_name, expected, found[1].base_offset) or b""
-                if found is not None and 0 < len(mended) <= found[0] - position:
-                    write_all(fs, fd, [mended], position)
-                    window.forget()
-                    continue
-                if found is None and head.segment_base == base and position < head.position <= size:
-                    notes.append(_damage_note(path, position, head.position, expected, head.next_offset))
-                    position, expected = head.position, max(expected, head.next_offset)
-                    continue
-                kept = _end_of_others(window, search, size, base) if found is None else 0
-                if kept:
-                    notes.append(_damage_note(path, position, kept, expected, expected))
-                    position = kept
-                    continue
-                if found is None:
-                    _truncate_tail(fs, fd, path, position, size, reason, notes)
-                    break
-                if found[0] > position or found[1].base_offset > expected:
-                    notes.append(_damage_note(path, position, found[0], expected, found[1].base_offset))
-                position = found[0]
-                header = batch_at(window, position)
+                position, expected = following
+                continue
             destinations.update(names_of(window, position, header))
             if position >= indexed + limits.INDEX_INTERVAL_BYTES:
                 more.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
@@ -309,6 +288,65 @@ def _walk_active(
     log.set_active_segment(base, position, expected, own_salt, more, len(entries), indexed)
     _cut_index(fs, directory, base, len(entries))
     return SegmentInfo(base, first, latest, position, sparse), latest, begun_at
+
+
+@dataclass(frozen=True)
+class _OpenedSegment:
+    """The active segment of a log while it is walked, and what else is known of its records.
+
+    Attributes:
+        size: The bytes of the file.
+        head: Where the log ended at the last sync.
+        log_name: The name by which the journal knows the log.
+    """
+
+    fs: FileSystem
+    fd: int
+    path: str
+    base: int
+    size: int
+    window: Window
+    head: layout.Head
+    log_name: str
+    journal: Journal
+    notes: list[RecoveryNote]
+
+    def behind_damage(self, position: int, expected: int, search: int, reason: str) -> tuple[int, int] | None:
+        """Return where the walk goes on after a place that does not have the next batch.
+
+        Args:
+            position: The place, where the batch with the offset ``expected`` should be.
+            expected: The next offset.
+            search: Where to look for a later batch.
+            reason: What is wrong with the bytes; empty for a whole batch with another offset.
+
+        Returns:
+            The position and the next offset, or None if the segment ends at ``position``.
+        """
+        journal, head = self.journal, self.head
+        found = find_batch(self.window, search, self.size, expected)
+        if found is not None:
+            at, next_offset = found[0], found[1].base_offset
+            mended = journal.next_batch(self.log_name, expected, next_offset) or b""
+            if 0 < len(mended) <= at - position:  # no sync had covered it, or it was damaged since
+                write_all(self.fs, self.fd, [mended], position)
+                self.window.forget()
+                return position, expected
+            if at > position or next_offset > expected:
+                self.notes.append(_damage_note(self.path, position, at, expected, next_offset))
+            return at, next_offset
+        if journal.has(self.log_name, expected, expected + 1):
+            self.fs.truncate(self.fd, position)  # journal entries from here on are appended again
+            return None
+        if head.segment_base == self.base and position < head.position <= self.size:
+            self.notes.append(_damage_note(self.path, position, head.position, expected, head.next_offset))
+            return head.position, max(expected, head.next_offset)
+        kept = _end_of_others(self.window, search, self.size, self.base)
+        if kept:
+            self.notes.append(_damage_note(self.path, position, kept, expected, expected))
+            return kept, expected
+        _truncate_tail(self.fs, self.fd, self.path, position, self.size, reason, self.notes)
+        return None
 
 
 def _end_of_others(window: Window, position: int, size: int, base: int) -> int:
