@@ -27,7 +27,7 @@ from radiator.storage.files import storage_error
 from radiator.storage.jobs import SHORT_BYTES_MAX, AfterAcksJob, Job
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.log import Log
-from radiator.storage.partition import IDLE, Agenda, Partition
+from radiator.storage.partition import IDLE, Agenda, BatchBuilder, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened, cut, reopen
@@ -203,7 +203,7 @@ class FilePartition(Partition):
         self.queued = False
         roll = self.roll_wanted and may_roll and self.failed is None
         self.roll_wanted = self.roll_wanted and not roll
-        jobs: list[Job] = [] if self.dedup is None is self.dedup_file else self._take_ids()
+        jobs: list[Job] = [] if self.dedup is None and self.dedup_file is None else self._take_ids()
         if self.unwritten and self.failed is None:
             jobs += [self._decided_again(each) for each in self.unwritten]
             self._under_way, self.unwritten = self.unwritten, []
@@ -213,19 +213,7 @@ class FilePartition(Partition):
             self.open_batch = IDLE
         if builders:
             self._closed = []
-            always = self.settings.sync.interval_ns == 0
-            atomic = -1
-            for place, builder in enumerate(builders):
-                if builder.atomic:
-                    atomic = place
-            for place, builder in enumerate(builders):
-                needs_sync = always or builder.sync_requested or place <= atomic
-                if needs_sync and self.dedup is not None:
-                    self.dedup.to_be_synced(builder)
-                job = AppendJob(self, builder.finish(), builder, needs_sync, roll)
-                job.atomic = place <= atomic  # and everything before it: decided offsets must be dense
-                jobs.append(job)
-                roll = False
+            jobs += self._appends(builders, roll)
         elif roll:
             jobs.append(RollJob(self, self.next_offset))
         if self.sync_wanted:
@@ -235,15 +223,37 @@ class FilePartition(Partition):
             jobs.append(RetryJob(self, self.tail.newest_first()[::-1]))
         if self.retention_wanted:
             self.retention_wanted = False
-            if self.settings.wait_for_archive and not self.archive_known:
-                jobs.append(ArchivedJob(self))
-            else:
-                self.archive_known = False
-                removed = self.undeleted + self._drop_segments(now.wall)
-                if removed:
-                    self.undeleted = []
-                    self._agenda.removals.append(RemoveJob(self, removed))
+            jobs += self._take_retention(now)
         return jobs
+
+    def _appends(self, builders: list[BatchBuilder], roll: bool) -> list[Job]:
+        """Return a job for each open batch. With ``roll`` the first one begins a segment."""
+        always = self.settings.sync.interval_ns == 0
+        atomic = -1
+        for place, builder in enumerate(builders):
+            if builder.atomic:
+                atomic = place
+        jobs: list[Job] = []
+        for place, builder in enumerate(builders):
+            needs_sync = always or builder.sync_requested or place <= atomic
+            if needs_sync and self.dedup is not None:
+                self.dedup.to_be_synced(builder)
+            job = AppendJob(self, builder.finish(), builder, needs_sync, roll)
+            job.atomic = place <= atomic  # and everything before it: decided offsets must be dense
+            jobs.append(job)
+            roll = False
+        return jobs
+
+    def _take_retention(self, now: Now) -> list[Job]:
+        """Remove the segments that retention no longer keeps, or return the job that first reads what is archived."""
+        if self.settings.wait_for_archive and not self.archive_known:
+            return [ArchivedJob(self)]
+        self.archive_known = False
+        removed = self.undeleted + self._drop_segments(now.wall)
+        if removed:
+            self.undeleted = []
+            self._agenda.removals.append(RemoveJob(self, removed))
+        return []
 
     def committed(self, job: AppendJob, now_ns: MonoNs) -> None:
         """Take back an append: make its records visible, or fail."""
