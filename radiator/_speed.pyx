@@ -21,7 +21,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from struct import error as StructError
-from zlib import crc32
+from radiator.checksum import crc32
 
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.frames import Frame

@@ -24,12 +24,12 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from sys import intern
 from typing import Any, TypeAlias
-from zlib import crc32
 
 import pyarrow as pa
 
 from radiator import __version__
 from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, PackedSpans, Span, Table
+from radiator.checksum import crc32
 from radiator.columns.schema import arrow_schema
 from radiator.errors import StorageError
 from radiator.storage.typed_rules import REJECTED

@@ -17,13 +17,13 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-from zlib import crc32
 
 from radiator.archive.actions import MEASURED
 from radiator.archive.contents import Anchor, DataFile, Lost, Span, State
 from radiator.archive.files import Files, NoArchive
 from radiator.archive.manifest import STATISTICS_KEY, load, next_commit, write_checkpoint
 from radiator.archive.paths import OLD_LOG, commit_path
+from radiator.checksum import crc32
 from radiator.errors import StorageError
 
 FORMAT = 1

@@ -19,8 +19,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from radiator.checksum import crc32
 from radiator.columns.batches import Bytes, Ints
-from radiator.columns.checksum import crc32
 from radiator.storage.header import CRC_FROM, HEADER_BYTES, MAGIC
 
 SMALL_BYTES = 4096  # larger batches on average: a step for each costs less than its crc

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from radiator.checksum import crc32
 from radiator.columns.batches import Batches, Ints
-from radiator.columns.checksum import crc32
 from radiator.limits import MIB
 from radiator.storage.files import FileSystem
 from radiator.storage.header import (

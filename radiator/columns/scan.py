@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from radiator.checksum import crc32
 from radiator.columns.batches import Batches, Bytes
-from radiator.columns.checksum import crc32
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.joint_crc import small_batches

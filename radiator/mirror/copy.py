@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from array import array
 from typing import NamedTuple
-from zlib import crc32
 
 from radiator import limits
+from radiator.checksum import crc32
 from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch

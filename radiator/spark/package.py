@@ -21,11 +21,11 @@ from importlib.abc import Traversable
 from importlib.resources import files
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
-from zlib import crc32
 
 from pyspark.sql import SparkSession
 
 import radiator
+from radiator.checksum import crc32
 
 _SUFFIXES = (".py", "py.typed", ".html", ".css", ".java")
 

@@ -11,8 +11,8 @@ This module does not know what an archive contains. It has no state: any thread 
 from __future__ import annotations
 
 from struct import Struct
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file, replace_file

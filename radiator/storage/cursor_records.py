@@ -23,7 +23,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from struct import Struct, error
 from typing import NamedTuple
-from zlib import crc32
+
+from radiator.checksum import crc32
 
 BLOCK_MAGIC = b"\x89RDJ1\r\n\x1a"
 SNAPSHOT_MAGIC = b"\x89RDC1\r\n\x1a"

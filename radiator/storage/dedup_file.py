@@ -22,9 +22,9 @@ from array import array
 from bisect import bisect_left
 from struct import Struct
 from typing import NamedTuple, Protocol
-from zlib import crc32
 
 from radiator import limits
+from radiator.checksum import crc32
 from radiator.clock import Now
 from radiator.config import Settings
 from radiator.storage import layout

@@ -18,8 +18,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
 from radiator.storage.files import FileSystem, read_file

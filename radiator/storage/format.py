@@ -22,8 +22,8 @@ from itertools import accumulate
 from operator import ge, gt
 from struct import Struct, iter_unpack
 from typing import NamedTuple, TypeAlias
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.limits import PARTIAL_CRC_BYTES_MIN
 from radiator.speed import accelerated
 from radiator.storage.compression import compress, decompress

@@ -14,9 +14,9 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from radiator import limits
+from radiator.checksum import crc32
 from radiator.errors import StorageError
 
 MAGIC_PREFIX = b"\x89RDB"

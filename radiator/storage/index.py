@@ -17,7 +17,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
+
+from radiator.checksum import crc32
 
 MAGIC = b"\x89RDX1\r\n\x1a"
 ENTRY_BYTES = 32

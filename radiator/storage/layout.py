@@ -28,9 +28,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
-from zlib import crc32
 
 from radiator import limits
+from radiator.checksum import crc32
 
 LOCK = "LOCK"
 SALT = "salt"

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.storage.files import FileSystem, opened, write_all
 from radiator.storage.layout import LISTED_BYTES, NOT_LISTED, Listed, encode_listed
 

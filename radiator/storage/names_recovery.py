@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
-from zlib import crc32
 
 from radiator import limits
+from radiator.checksum import crc32
 from radiator.storage import layout, names
 from radiator.storage.files import FileSystem, opened, read_file, suppress_no_room
 from radiator.storage.format import StoredBatch, split_names

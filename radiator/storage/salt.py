@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from struct import Struct
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file, read_fully, replace_file
 from radiator.storage.header import HEADER, HEADER_BYTES, MAGIC, DamagedBatch, check, decode_header

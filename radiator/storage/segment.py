@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
 from radiator import limits
+from radiator.checksum import crc32
 from radiator.storage import index, layout, salt
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, read_file, read_fully

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 from struct import Struct
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.journal.format import Entry, decode_parts

@@ -20,8 +20,8 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.clock import WallNs
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, definitions, index, layout, names, typed_rules

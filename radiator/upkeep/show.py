@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from struct import Struct, error
 from typing import Any, NamedTuple
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.storage import (
     archived,
     cursor_records,

@@ -23,8 +23,8 @@ import json
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
-from zlib import crc32
 
+from radiator.checksum import crc32
 from radiator.speed import accelerated
 from radiator.storage.header import PREFIX, BatchHeader, DamagedBatch, check, decode_header
 
