@@ -2,8 +2,8 @@
 
 The optimizer rule gives each query a reader of its own, whose schema has only the columns that the query uses. The
 metadata of the first column says which filters apply, and where the log ended at the first query over the DataFrame. A
-column may be a part of a column of the table: one key of ``tags`` or ``headers``, the length of ``body``, or nothing at
-all for a count.
+column may be a part of a column of the table: one key of ``tags`` or ``headers``, or the length of ``body``. A scan for
+a count has the different rows, and how often each is there.
 
 Uses filters and selections. Must not import files.
 Invariant: a filter that begins with ``!`` is applied exactly here, because Spark does not test it again.
