@@ -11,6 +11,7 @@ from radiator.cli.common import say
 KINDS = ("queue", "topic")
 ADDRESS = re.compile(r"[\w.-]+:\d{2,5}|[\w+]+://.*")  # as --url takes it
 ALIKE = 0.85  # of difflib: `topics`, `queues`, `queu`
+TOPIC = "; it is a topic, as the names of queues begin with /queue/"
 
 
 def warn_of_slips(names: Iterable[str]) -> None:
@@ -21,11 +22,13 @@ def warn_of_slips(names: Iterable[str]) -> None:
 
 
 def suggestion(name: str) -> str | None:
-    """Return a hint for a name that resembles ``/queue/NAME``, ``/topic/NAME`` or an address, or None."""
+    """Return a hint for a name without a prefix, or like a mistyped ``/queue/NAME``, ``/topic/NAME`` or address."""
     if ADDRESS.fullmatch(name):
         return f"{name} is a destination here; give the broker with --url"
     first, _, rest = name.lstrip("/").partition("/")
     close = difflib.get_close_matches(first.lower(), KINDS, n=1, cutoff=ALIKE)
+    if not close and name[:1].isalnum():
+        return f"{name} is another destination than /queue/{name} and /topic/{name}{TOPIC}"
     if not close:
         return None
     prefix = f"/{close[0]}/"
@@ -33,5 +36,5 @@ def suggestion(name: str) -> str | None:
         return f"{name} has no name after the prefix {prefix}; did you mean {prefix}NAME?"
     if name.startswith(prefix):
         return None
-    kind = "; it is a topic, as the names of queues begin with /queue/" if close[0] == "queue" else ""
+    kind = TOPIC if close[0] == "queue" else ""
     return f"{name} is another destination than {prefix}{rest}{kind}"

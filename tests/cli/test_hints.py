@@ -8,6 +8,8 @@ from radiator.cli.hints import suggestion
 from radiator.cli.main import run
 from tests.running import BrokerProcess
 
+TOPIC = "; it is a topic, as the names of queues begin with /queue/"
+
 
 @pytest.mark.parametrize(
     ("name", "hint"),
@@ -15,9 +17,14 @@ from tests.running import BrokerProcess
         ("topic/rooms", "topic/rooms is another destination than /topic/rooms"),
         ("/topics/a", "/topics/a is another destination than /topic/a"),
         ("/Topic/a.b/c", "/Topic/a.b/c is another destination than /topic/a.b/c"),
+        ("queue/a", f"queue/a is another destination than /queue/a{TOPIC}"),
         (
-            "queue/a",
-            "queue/a is another destination than /queue/a; it is a topic, as the names of queues begin with /queue/",
+            "jobs",
+            f"jobs is another destination than /queue/jobs and /topic/jobs{TOPIC}",
+        ),
+        (
+            "rooms/a.*",
+            f"rooms/a.* is another destination than /queue/rooms/a.* and /topic/rooms/a.*{TOPIC}",
         ),
         ("127.0.0.1:61613", "127.0.0.1:61613 is a destination here; give the broker with --url"),
         ("stomp://broker", "stomp://broker is a destination here; give the broker with --url"),
@@ -30,7 +37,7 @@ def test_a_slip_gets_a_hint(name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/queue/a", "/topic/a/b", "/topic/>", "a", "#", "/temp-queue/a", "/quote/a", "rooms/a"]
+    "name", ["/queue/a", "/topic/a/b", "/topic/>", "#", "*", ">", "/temp-queue/a", "/quote/a", "/a", ""]
 )
 def test_other_names_get_none(name: str) -> None:
     assert suggestion(name) is None
