@@ -37,6 +37,7 @@ from radiator.storage.segment import (
 )
 
 HEAD_TRIES = 16  # a torn head is a race with a store of 40 bytes; losing it this often is damage
+UNREADABLE = b"unreadable"
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,17 @@ def _first_header(window: Window) -> tuple[int | None, bool]:
 
 
 def read_head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bytes | None]:
-    """Return the head, and the bytes of its file (None: no file; only zeros: nothing was ever committed)."""
+    """Return the head, and the bytes of its file (None: no file; only zeros: nothing was ever committed).
+
+    A head that the disk cannot read is a damaged one, with UNREADABLE as its bytes.
+    """
     for _ in range(HEAD_TRIES):
-        data = read_file(fs, layout.head_path(directory))
+        try:
+            data = read_file(fs, layout.head_path(directory))
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return None, UNREADABLE
         if data is None:
             return None, None
         head = layout.decode_head(data)

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "missing": (DAMAGE, "messages that a queue had not settled are missing at the start of its log"),
     "contradiction": (DAMAGE, "a batch with a correct crc whose parts contradict one another"),
     "version": (DAMAGE, "a batch that a newer radiator wrote, or one with a flipped bit"),
-    "head": (DAMAGE, "`head` is missing or damaged, or does not fit the segments"),
+    "head": (DAMAGE, "`head` is missing, damaged or unreadable, or does not fit the segments"),
     "snapshot": (DAMAGE, "the snapshot of the cursors and its copy are missing or cannot be read"),
     "copy": (WARNING, "the snapshot of the cursors or its copy is missing or damaged; the other one is used"),
     "journal": (DAMAGE, "entries in the middle of the journal, or of that of the cursors, cannot be read"),

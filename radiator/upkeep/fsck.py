@@ -23,7 +23,7 @@ from radiator.errors import StorageError
 from radiator.storage import index, layout, names, salt
 from radiator.storage.files import FileSystem, opened, read_file, read_fully
 from radiator.storage.index import IndexEntry
-from radiator.storage.reader import read_head
+from radiator.storage.reader import UNREADABLE, read_head
 from radiator.storage.segment import Window, locate_time
 from radiator.upkeep import check_cursors, check_files
 from radiator.upkeep.check_segment import CHUNK_BYTES, Committed, Walk
@@ -296,7 +296,8 @@ class Fsck:
 
     def _no_head(self, found: PartitionCheck, raw: bytes | None, bases: list[int]) -> None:
         if any(self._size(found.directory, base) for base in bases) or (raw is not None and any(raw)):
-            text = "missing" if raw is None else "damaged"
+            causes = {None: "missing", UNREADABLE: "cannot be read: Input/output error"}
+            text = causes.get(raw, "damaged")
             path = layout.head_path(found.directory)
             found.findings.append(Finding("head", path, f"{text}; the batches show where the log ends"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import re
@@ -247,12 +248,23 @@ def test_the_end_of_a_snapshot_holds_while_the_log_grows(writer: Writer) -> None
     assert found == {"p": list(range(50)), "q/ä": list(range(7))}
 
 
-@pytest.mark.parametrize("harm", ["missing", "damaged"])
-def test_without_a_head_the_log_ends_where_its_crcs_end(tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize("harm", ["missing", "damaged", "unreadable"])
+def test_without_a_head_the_log_ends_where_its_crcs_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
     root = big(tmp_path / "data", 600, 128 * KIB)
     head = Path(layout.head_path(layout.partition_path(root, "big")))
     if harm == "missing":
         head.unlink()
+    elif harm == "unreadable":
+        open_read = FileSystem.open_read
+
+        def refuse(fs: FileSystem, path: str) -> int:
+            if path == str(head):
+                raise OSError(errno.EIO, "Input/output error")
+            return open_read(fs, path)
+
+        monkeypatch.setattr(FileSystem, "open_read", refuse)
     else:
         head.write_bytes(head.read_bytes()[:20] + b"x" + head.read_bytes()[21:])
     assert offsets_of(root) == {"big": list(range(600))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -49,10 +50,12 @@ def test_reading_ends_at_the_head_whatever_is_behind_it() -> None:
     assert len(bodies(fs)[0]) == 21
 
 
-def test_a_missing_or_damaged_head_costs_a_walk() -> None:
-    for damage in ("gone", "torn"):
+def test_a_missing_damaged_or_unreadable_head_costs_a_walk() -> None:
+    for damage in ("gone", "torn", "unreadable"):
         fs, _, _ = written()
-        if damage == "gone":
+        if damage == "unreadable":
+            fs.fail("pread", 1, errno.EIO, under=layout.head_path(DIRECTORY), times=100)
+        elif damage == "gone":
             del fs.nodes[layout.head_path(DIRECTORY)]
         else:
             fs.nodes[layout.head_path(DIRECTORY)].cache[20] ^= 1

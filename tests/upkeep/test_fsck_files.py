@@ -407,11 +407,12 @@ def test_modes_are_looked_at(made: Made) -> None:
 
 
 @pytest.mark.parametrize("verb", ["open_read", "pread"])
+@pytest.mark.parametrize("file", ["segment", "head"])
 def test_what_the_disk_does_not_give_is_reported_and_the_rest_is_checked(
-    made: Made, monkeypatch: pytest.MonkeyPatch, verb: str
+    made: Made, monkeypatch: pytest.MonkeyPatch, file: str, verb: str
 ) -> None:
     run = Fsck(made.root)
-    real, bad = getattr(run.fs, verb), str(made.segment(1))
+    real, bad = getattr(run.fs, verb), str(made.segment(1) if file == "segment" else made.path("head"))
 
     def refuse(what: Any, *args: Any) -> Any:
         if what == bad or (isinstance(what, int) and os.readlink(f"/proc/self/fd/{what}") == bad):
@@ -420,8 +421,10 @@ def test_what_the_disk_does_not_give_is_reported_and_the_rest_is_checked(
 
     monkeypatch.setattr(run.fs, verb, refuse)
     (found,) = run.run()
-    assert (found.kind, found.severity, found.path) == ("unreadable", "damage", bad)
-    assert run.counts.batches > 60 and run.counts.segments == len(made.bases)
+    assert (found.kind, found.severity, found.path) == ("unreadable" if file == "segment" else "head", "damage", bad)
+    assert "cannot be read: Input/output error" in found.text
+    segments = len(made.bases) + 1  # with that of the other partition
+    assert run.counts.batches > 60 and run.counts.segments == segments - (file == "segment")
 
 
 # --- beside a broker --------------------------------------------------------------------------------------------------
