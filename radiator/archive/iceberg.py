@@ -35,6 +35,7 @@ TABLE = "radiator.archive"
 METADATA = "_iceberg"  # in the archive
 VERSION_KEY = "radiator.version"  # of a snapshot's summary
 ARCHIVE_KEY = "radiator.archive"  # of the table: the id of the Delta table
+LOCATION_KEY = "radiator.location"  # of the table: where that Delta table is; a copy has the same id
 TRIES_MAX = 5
 RETRIES_KEY = "commit.retry.num-retries"
 _AT_A_TIME = 16  # footers that are read
@@ -175,6 +176,7 @@ def _created(files: Files, state: State, catalog: Any, name: str) -> Any:
         location=location(files, METADATA),
         properties={
             ARCHIVE_KEY: state.table.id,
+            LOCATION_KEY: location(files, ""),
             RETRIES_KEY: "0",  # a retry of pyiceberg would add and remove the files of an earlier version
             "gc.enabled": "false",  # the files belong to the archive: no program may delete them with the table
             "write.metadata.metrics.default": "none",
@@ -196,11 +198,17 @@ def _registered(files: Files, state: State, table: Any, name: str) -> int:
     """Return the version of the archive that the table has; -1 if it has none.
 
     Raises:
-        StorageError: The table is not of this archive, or another program has changed it.
+        StorageError: The table is not of this archive at this place, or another program has changed it.
     """
     assert state.table is not None
     if table.properties.get(ARCHIVE_KEY) != state.table.id:
         raise StorageError(f"Iceberg table {name}: it is not the table of {files.uri}; choose another name for it")
+    here, there = location(files, ""), table.properties.get(LOCATION_KEY)
+    if here != there:
+        raise StorageError(
+            f"Iceberg table {name}: it has the files of {there}, and this archive is at {here}: choose another name "
+            "for a copy; if the archive was moved, drop the table without its files and register the archive again"
+        )
     if table.properties.get(RETRIES_KEY) != "0":
         raise StorageError(f"Iceberg table {name}: expected the property {RETRIES_KEY} to be 0; set it")
     snapshot = table.current_snapshot()

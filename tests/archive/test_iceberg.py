@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -152,6 +154,23 @@ def test_a_table_that_is_not_the_archives_is_refused(made: Made, tmp_path: Path)
     with pytest.raises(StorageError, match=r"Iceberg catalogue nowhere/x: .*") as error:
         register(made.files, "postgresql+psycopg2://user:secret@nowhere/x")
     assert "secret" not in str(error.value)
+
+
+def test_a_copy_of_the_archive_is_refused_until_the_table_is_dropped(made: Made, tmp_path: Path) -> None:
+    made.register()
+    shutil.copytree(tmp_path / "archive", tmp_path / "copy")
+    copy = open_files(tmp_path / "copy")
+    refusal = f"the files of file://{tmp_path}/archive/, and this archive is at file://{tmp_path}/copy/: choose another"
+    for _ in range(2):
+        with pytest.raises(StorageError, match=re.escape(refusal)):
+            register(copy, made.catalog)
+        more(made.writer, count=600, first=600)
+        run(made.writer.root, copy, UNMERGED)  # a later version is refused as well
+    assert register(copy, made.catalog, "radiator.copy").version == load(copy).version
+    assert made.register() == Registered(0, 0, 0)
+    pyiceberg_catalog.load_catalog("radiator", uri=made.catalog).drop_table("radiator.archive")
+    register(copy, made.catalog)
+    assert rows_of(made.table().scan().to_arrow()) == archive_rows(copy)
 
 
 @pytest.mark.thorough
