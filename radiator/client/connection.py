@@ -15,7 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from radiator.client import address as addresses
-from radiator.client.core import CHUNK_MESSAGES, BaseConnection
+from radiator.client.base import CHUNK_MESSAGES, WINDOW_MESSAGES
+from radiator.client.core import BaseConnection
 from radiator.client.errors import ClientError, Disconnected
 from radiator.client.link import Link, Pending
 from radiator.client.message import Message
@@ -32,8 +33,6 @@ from radiator.stomp.spec import VERSIONS
 
 if TYPE_CHECKING:
     from radiator.client.tracing import Tracing
-
-WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
 
 
 def connect(

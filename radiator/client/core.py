@@ -5,81 +5,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from radiator.client.address import Address
+from radiator.client.base import CHUNK_MESSAGES, BaseClient
 from radiator.client.link import Link, Pending
 from radiator.client.receipts import Receipt
 from radiator.client.sending import Body, Headers, Sendable
 from radiator.client.session import Inbox, run_encoder, sends_encoder
 from radiator.clock import now_ns
 
-if TYPE_CHECKING:
-    from radiator.client.tracing import Tracing
 
-CHUNK_MESSAGES = 500  # per write of send_many: enough to be cheap, few enough that the first leave early
-
-
-class BaseConnection:
-    """An open connection, without the methods that create subscriptions, transactions and requests.
-
-    Args:
-        link: The link that owns the socket.
-        tracing: Makes spans of what is sent and processed, or None.
-
-    Attributes:
-        link: The link that owns the socket.
-        tracing: Makes spans of what is sent and processed, or None.
-    """
-
-    def __init__(self, link: Link, tracing: Tracing | None = None) -> None:
-        self.link = link
-        self.tracing = tracing
-        self._names = itertools.count(1)
-
-    def __repr__(self) -> str:
-        return f"<Connection to {self.address}, STOMP {self.version}>"
-
-    @property
-    def address(self) -> Address:
-        """The address of the broker; after a lost connection that of the next attempt."""
-        return self.link.address
-
-    @property
-    def version(self) -> str:
-        """The STOMP version of the present connection."""
-        return self.link.session.protocol.version or "1.0"
-
-    @property
-    def session(self) -> str:
-        """The ``session`` header of the last CONNECTED, or empty."""
-        return self.link.session.connected_headers.get("session", "")
-
-    @property
-    def server(self) -> str:
-        """The ``server`` header of the last CONNECTED, or empty."""
-        return self.link.session.connected_headers.get("server", "")
-
-    @property
-    def connected(self) -> bool:
-        """True while a connection is open; False before a reconnect, and after the end."""
-        return self.link.session.connected
-
-    @property
-    def closed(self) -> bool:
-        """True after the connection has ended for any reason, and no other one follows."""
-        return self.link.error is not None
-
-    def new_name(self, prefix: str) -> str:
-        """Return a name that no subscription or transaction of this connection has had.
-
-        Args:
-            prefix: The text before the number.
-        """
-        return f"{prefix}{next(self._names)}"
+class BaseConnection(BaseClient[Link]):
+    """An open connection, without the methods that create subscriptions, transactions and requests."""
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

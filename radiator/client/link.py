@@ -22,19 +22,17 @@ cooperative.
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 
 from radiator.client.address import Address
-from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, copy_error, reason
+from radiator.client.base import GRACE, INBOX_BYTES_MAX, TICK_SECONDS_MAX, BaseLink, OnEvent, tick_seconds
+from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, reason
 from radiator.client.receipts import Receipt
-from radiator.client.reconnect import ONCE, Attempts, Reconnect
-from radiator.client.session import Inbox, OnLoss, Request, Session, stale_delivery
+from radiator.client.session import Inbox, OnLoss, Request, stale_delivery
 from radiator.client.sockets import Socket, disown
 from radiator.clock import monotonic_ns
 from radiator.stomp.frames import Frame
@@ -42,13 +40,9 @@ from radiator.stomp.frames import Frame
 log = logging.getLogger("radiator.client")
 
 RECV_BYTES = 256 * 1024
-INBOX_BYTES_MAX = 16 * 1024 * 1024
-GRACE = 2.0  # times the promised heart-beat interval before the broker counts as dead
-TICK_SECONDS_MAX = 30.0
 ERROR_WAIT_SECONDS = 1.0  # time for the reader to find the ERROR that explains a failed write
 
 Dial = Callable[[Address, float], Socket]
-OnEvent = Callable[[ClientError | None], object]
 
 
 class Pending(Request):
@@ -109,88 +103,33 @@ class Pending(Request):
             finally:  # also after Ctrl-C: what has no caller is not sent again
                 if self.left:
                     link.session.forget(self)
-            error = self.error or (link.error if self.left else None)
-            if error is not None:
-                raise copy_error(error)
-            if self.left:
-                raise TimedOut(
-                    f"{self.left} of {self.count} receipts did not come within {limit:g} s; "
-                    "the queue may be full, or the broker slow: see its log, or raise timeout"
-                )
-            return self.receipts()
+            return self.outcome(link.error, limit)
 
 
-class Link:
+class Link(BaseLink[Dial]):
     """A session and the socket of its present connection.
 
-    Args:
-        session: The state of the client.
-        addresses: The addresses of the brokers.
-        dial: Opens a socket to an address within a number of seconds.
-        policy: The policy of reconnects, or None.
-        timeout: The default time limit of all calls that wait, in seconds.
-        connect_timeout: The time limit of one attempt to connect, in seconds.
-        on_connect: Called after each CONNECTED, in a thread of its own; or None.
-        on_disconnect: Called after each lost connection, in the same thread; or None.
+    ``on_connect`` and ``on_disconnect`` are called in a thread of their own.
 
     Attributes:
         lock: Protects the session, the inboxes, the receipts and the end of the link.
-        session: The state of the client.
-        timeout: The default time limit of all calls that wait, in seconds.
         closing: True after ``close`` began.
-        awaited: The number of replies, beside the receipts, that callers wait for.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        addresses: Sequence[Address],
-        dial: Dial,
-        policy: Reconnect | None,
-        timeout: float,
-        connect_timeout: float,
-        on_connect: OnEvent | None = None,
-        on_disconnect: OnEvent | None = None,
-    ) -> None:
-        self.session = session
-        self.timeout = timeout
-        self.closing = False
-        self.awaited = 0
-        self._addresses = addresses
-        self._policy = policy or ONCE
-        self._dial = dial
-        self._connect_timeout = connect_timeout
-        self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
-        self._begin()
-        _LINKS.add(self)
-
     def _begin(self) -> None:
-        """Set everything that a child process may not share with its parent."""
+        super()._begin()
+        self.closing = False
         self.lock = threading.RLock()
         self._writing = threading.RLock()
         self._room = threading.Condition(self.lock)
         self._ready = threading.Condition(self.lock)  # the link can be written to, or has ended
-        self._attempts = Attempts(self._addresses, self._policy)
         self._sock: Socket | None = None
         self._inherited: Socket | None = None  # of the parent process; closed when gevent's hub is its own again
-        self._first_frames: list[Frame] = []  # those that came with CONNECTED
         self._writable = False
-        self._broken: ClientError | None = None  # why a writer gave the present connection up
         self._tick_seconds = TICK_SECONDS_MAX
         self._ended = threading.Event()
         self._events: queue.SimpleQueue[tuple[OnEvent, ClientError | None] | None] | None = None
         self._reader: threading.Thread | None = None
-
-    @property
-    def error(self) -> ClientError | None:
-        """The reason for the end of the link, or None while it can be used."""
-        return self.session.error
-
-    @property
-    def address(self) -> Address:
-        """The address of the present connection, or of the next attempt."""
-        return self._attempts.address
 
     def check(self) -> None:
         """Raise the error that ended the link, if the link has ended.
@@ -289,9 +228,7 @@ class Link:
         self._first_frames = frames
         self._broken = None
         self._beats = self.session.protocol.heart_beat_clock(GRACE, monotonic_ns())
-        limits = [span for span in (self._beats.send_ns, self._beats.silence_ns) if span]
-        # between two checks of the heart-beats: half of the shortest limit
-        self._tick_seconds = min(TICK_SECONDS_MAX, max(0.01, min(limits) / 2e9)) if limits else TICK_SECONDS_MAX
+        self._tick_seconds = tick_seconds(self._beats) or TICK_SECONDS_MAX
         sock.settimeout(self._tick_seconds)
         if not self.session.has_work:
             self._writable = True
@@ -548,11 +485,6 @@ class Link:
         with self.lock:
             self._wake(self.session.receive(data))
 
-    @staticmethod
-    def _wake(inboxes: set[Inbox]) -> None:
-        for inbox in inboxes:
-            inbox.wake()
-
     def _beat(self) -> None:
         now = monotonic_ns()
         if self._beats.is_dead(now):
@@ -681,15 +613,3 @@ class Link:
         self._inherited = sock
         if self.error is None:
             self.session.forked()
-
-
-_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for link in [*_LINKS]:
-        link.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

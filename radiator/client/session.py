@@ -29,7 +29,15 @@ from enum import Enum
 
 from radiator.client.address import Address
 from radiator.client.contents import MessageView
-from radiator.client.errors import ClientError, ConnectFailed, Disconnected, ServerError, StaleDelivery, copy_error
+from radiator.client.errors import (
+    ClientError,
+    ConnectFailed,
+    Disconnected,
+    ServerError,
+    StaleDelivery,
+    TimedOut,
+    copy_error,
+)
 from radiator.client.receipts import Receipt, receipt_of
 from radiator.client.reconnect import TRANSIENT_CODES, may_return
 from radiator.client.sending import Encoder, Headers, Sendable, checked
@@ -152,8 +160,26 @@ class Request:
         self.times += sent
         return self._encode([index for index, result in enumerate(self._results) if result is None])
 
-    def receipts(self) -> list[Receipt]:
-        """Return the receipts that have come, in order."""
+    def outcome(self, end: ClientError | None, seconds: float) -> list[Receipt]:
+        """Return the receipts in order, or raise the error that stands for them.
+
+        Args:
+            end: The reason for the end of the link, or None.
+            seconds: How long the caller has waited for them at most.
+
+        Raises:
+            TimedOut: A receipt did not come in time.
+            ServerError: The broker refused a frame.
+            Disconnected: The connection has ended.
+        """
+        error = self.error or (end if self.left else None)
+        if error is not None:
+            raise copy_error(error)
+        if self.left:
+            raise TimedOut(
+                f"{self.left} of {self.count} receipts did not come within {seconds:g} s; "
+                "the queue may be full, or the broker slow: see its log, or raise timeout"
+            )
         return [result for result in self._results if isinstance(result, Receipt)]
 
     def results(self, error: ClientError | None = None) -> list[Receipt | ClientError]:

@@ -12,7 +12,6 @@ Every method that waits may be cancelled. What a cancelled call leaves behind:
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -24,6 +23,7 @@ from radiator.client import address as addresses
 from radiator.client.aio.link import Link, Pending
 from radiator.client.aio.producer import Producer
 from radiator.client.aio.stream import open_stream
+from radiator.client.base import CHUNK_MESSAGES, WINDOW_MESSAGES, BaseClient
 from radiator.client.contents import MessageView
 from radiator.client.errors import ClientError, Disconnected, StaleDelivery, TimedOut, copy_error
 from radiator.client.producer import BATCH_MESSAGES, LINGER_SECONDS, MAX_PENDING, OnDelivery
@@ -46,9 +46,6 @@ from radiator.stomp.spec import VERSIONS
 
 if TYPE_CHECKING:
     from radiator.client.tracing import Tracing
-
-CHUNK_MESSAGES = 500  # per write of send_many
-WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
 
 
 class Connecting:
@@ -154,60 +151,13 @@ def connect(
     return Connecting(open_client)
 
 
-class Client:
-    """An open connection. ``connect`` creates it. All calls belong to the event loop that opened it.
-
-    Args:
-        link: The link that owns the stream.
-        tracing: Makes spans of what is sent and processed, or None.
-
-    Attributes:
-        link: The link that owns the stream.
-        tracing: Makes spans of what is sent and processed, or None.
-    """
+class Client(BaseClient[Link]):
+    """An open connection. ``connect`` creates it. All calls belong to the event loop that opened it."""
 
     def __init__(self, link: Link, tracing: Tracing | None = None) -> None:
-        self.link = link
-        self.tracing = tracing
-        self._names = itertools.count(1)
+        super().__init__(link, tracing)
         self._requests: _Requests | None = None
         self._requesting = asyncio.Lock()
-
-    def __repr__(self) -> str:
-        return f"<Client of {self.address}, STOMP {self.version}>"
-
-    @property
-    def address(self) -> addresses.Address:
-        """The address of the broker; after a lost connection that of the next attempt."""
-        return self.link.address
-
-    @property
-    def version(self) -> str:
-        """The STOMP version of the present connection."""
-        return self.link.session.protocol.version or "1.0"
-
-    @property
-    def session(self) -> str:
-        """The ``session`` header of the last CONNECTED, or empty."""
-        return self.link.session.connected_headers.get("session", "")
-
-    @property
-    def connected(self) -> bool:
-        """True while a connection is open; False before a reconnect, and after the end."""
-        return self.link.session.connected
-
-    @property
-    def closed(self) -> bool:
-        """True after the connection has ended for any reason, and no other one follows."""
-        return self.link.error is not None
-
-    def new_name(self, prefix: str) -> str:
-        """Return a name that no subscription or transaction of this client has had.
-
-        Args:
-            prefix: The text before the number.
-        """
-        return f"{prefix}{next(self._names)}"
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

@@ -14,26 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 
 from radiator.client.address import Address
 from radiator.client.aio.stream import Stream
-from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, copy_error, reason
+from radiator.client.base import GRACE, INBOX_BYTES_MAX, BaseLink, OnEvent, tick_seconds
+from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, reason
 from radiator.client.receipts import Receipt
-from radiator.client.reconnect import ONCE, Attempts, Reconnect
-from radiator.client.session import Inbox, OnLoss, Request, Session, stale_delivery
+from radiator.client.session import Inbox, OnLoss, Request, stale_delivery
 from radiator.clock import monotonic_ns
 from radiator.stomp.frames import Frame
 
-INBOX_BYTES_MAX = 16 * 1024 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024  # of the send buffer, above which a writer waits
-GRACE = 2.0  # times the promised heart-beat interval before the broker counts as dead
-TICK_SECONDS_MAX = 30.0
 
 Dial = Callable[[Address, float], Awaitable[Stream]]
-OnEvent = Callable[[ClientError | None], object]
 
 
 class Pending(Request):
@@ -87,75 +81,24 @@ class Pending(Request):
         finally:
             if self.left:
                 link.session.forget(self)
-        if not self.left and self.error is None:
-            return self.receipts()
-        error = self.error or link.error
-        if error is not None:
-            raise copy_error(error)
-        raise TimedOut(
-            f"{self.left} of {self.count} receipts did not come within {limit:g} s; "
-            "the queue may be full, or the broker slow: see its log, or raise timeout"
-        )
+        return self.outcome(link.error, limit)
 
 
-class Link:
+class Link(BaseLink[Dial]):
     """A session and the stream of its present connection.
 
-    Args:
-        session: The state of the client.
-        addresses: The addresses of the brokers.
-        dial: Opens a stream to an address within a number of seconds.
-        policy: The policy of reconnects, or None.
-        timeout: The default time limit of all calls that wait, in seconds.
-        connect_timeout: The time limit of one attempt to connect, in seconds.
-        on_connect: Called after each CONNECTED; or None. May return an awaitable, which becomes a task.
-        on_disconnect: Called after each lost connection; or None. May return an awaitable, which becomes a task.
-
-    Attributes:
-        session: The state of the client.
-        timeout: The default time limit of all calls that wait, in seconds.
-        awaited: The number of replies, beside the receipts, that callers wait for.
+    ``on_connect`` and ``on_disconnect`` may return an awaitable, which becomes a task.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        addresses: Sequence[Address],
-        dial: Dial,
-        policy: Reconnect | None,
-        timeout: float,
-        connect_timeout: float,
-        on_connect: OnEvent | None = None,
-        on_disconnect: OnEvent | None = None,
-    ) -> None:
-        self.session = session
-        self.timeout = timeout
-        self.awaited = 0
-        self._dial = dial
-        self._connect_timeout = connect_timeout
-        self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
-        self._attempts = Attempts(addresses, policy or ONCE)
+    def _begin(self) -> None:
+        super()._begin()
         self._stream: Stream | None = None
-        self._first_frames: list[Frame] = []  # those that came with CONNECTED
-        self._broken: ClientError | None = None  # why the present connection was given up
         self._ready = asyncio.Event()  # the link can be written to, or has ended
         self._room = asyncio.Event()
         self._paused = False
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._callbacks: set[asyncio.Future[object]] = set()
-        _LINKS.add(self)
-
-    @property
-    def error(self) -> ClientError | None:
-        """The reason for the end of the link, or None while it can be used."""
-        return self.session.error
-
-    @property
-    def address(self) -> Address:
-        """The address of the present connection, or of the next attempt."""
-        return self._attempts.address
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 
@@ -217,9 +160,9 @@ class Link:
         self._first_frames = frames
         self._broken = None
         self._beats = self.session.protocol.heart_beat_clock(GRACE, monotonic_ns())
-        limits = [span for span in (self._beats.send_ns, self._beats.silence_ns) if span]
-        if limits:  # between two checks of the heart-beats: half of the shortest limit
-            self._tick(min(TICK_SECONDS_MAX, max(0.01, min(limits) / 2e9)))
+        seconds = tick_seconds(self._beats)
+        if seconds is not None:
+            self._tick(seconds)
         if self.session.has_work:
             self._write(self.session.resume())
         self._ready.set()
@@ -424,11 +367,6 @@ class Link:
         except OSError as error:
             return self._broken or Disconnected(f"the connection broke: {reason(error)}")
 
-    @staticmethod
-    def _wake(inboxes: set[Inbox]) -> None:
-        for inbox in inboxes:
-            inbox.wake()
-
     def _may_read(self) -> bool:
         session = self.session
         if session.buffered_bytes < (INBOX_BYTES_MAX // 2 if self._paused else INBOX_BYTES_MAX):
@@ -503,15 +441,3 @@ class Link:
     def forked(self) -> None:
         """End the link in a child process, which has no event loop of its parent."""
         self.session.forked(Disconnected("this client belongs to the parent process; call connect in the child"))
-
-
-_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for link in [*_LINKS]:
-        link.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
