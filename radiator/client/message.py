@@ -7,29 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from radiator.client.contents import MessageView
+from radiator.client.core import BaseConnection
+from radiator.client.session import Inbox, OnLoss
 
 if TYPE_CHECKING:
-    from radiator.client.core import BaseConnection
     from radiator.client.sending import Body, Headers
 
 
-class Receiver(Protocol):
-    """The subscription that received a message, as far as the message uses it.
+class Receiver(Inbox):
+    """A subscription as far as its messages use it.
+
+    Args:
+        connection: The connection that receives the messages.
+        name: The subscription id.
+        destination: The destination, or a comma-separated list of destinations and patterns.
+        ack: ``auto``, ``client`` or ``client-individual``.
 
     Attributes:
         connection: The connection.
-        id: The subscription id.
-        destination: The destination, or a comma-separated list of destinations and patterns.
-        ack: ``auto``, ``client`` or ``client-individual``.
     """
 
-    connection: BaseConnection
-    id: str
-    destination: str
-    ack: str
+    def __init__(self, connection: BaseConnection, name: str, destination: str, ack: str) -> None:
+        super().__init__(connection.link.session, name, destination, ack)
+        self.connection = connection
+        self._link = connection.link
 
     def settle(
         self,
@@ -40,7 +44,7 @@ class Receiver(Protocol):
         receipt: bool = False,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Send ACK or NACK for a message. See ``Subscription.settle``.
+        """Send ACK or NACK for a message. Does nothing under ``auto``, and for a settled message.
 
         Args:
             message: A message of this subscription.
@@ -48,17 +52,23 @@ class Receiver(Protocol):
             transaction: The id of an open transaction, or None.
             receipt: Wait for the receipt.
             headers: More headers of the frame.
+
+        Raises:
+            ServerError: The broker refused the frame, or an earlier one.
+            TimedOut: The receipt did not come in time.
+            StaleDelivery: The connection that delivered the message was lost; it is delivered again.
+            Disconnected: The connection has ended.
         """
-
-    def touch(self, message: Message) -> None:
-        """Restart the acknowledgement time-out of a message. See ``Subscription.touch``.
-
-        Args:
-            message: A message of this subscription.
-        """
-
-    def close(self) -> None:
-        """End the subscription. See ``Subscription.close``."""
+        encode = self.settle_encoder(message, command, headers, transaction)
+        if encode is None:
+            return
+        if receipt:
+            pending = self._link.ask(encode, OnLoss.STALE, message.generation)
+            message.mark_settled(True)
+            pending.wait()
+        else:
+            self._link.write(lambda: encode(None), message.generation)
+            message.mark_settled(True)
 
 
 class Message(MessageView):
@@ -147,7 +157,10 @@ class Message(MessageView):
                 message is delivered again.
             Disconnected: The connection has ended; the message returns to its queue.
         """
-        self.subscription.touch(self)
+        subscription = self.subscription
+        if subscription.ack != "auto" and not self.settled:
+            link = subscription.connection.link
+            link.write(lambda: link.session.protocol.ack(self.headers, {"touch": "true"}), self.generation)
 
     def reply(self, body: Body = b"", headers: Headers | None = None) -> None:
         """Send a reply to the ``reply-to`` destination, with the ``correlation-id`` of this message.

@@ -191,15 +191,6 @@ class Request:
         missing = error or Disconnected("the connection has ended before the receipt came")
         return [missing if result is None else result for result in self._results]
 
-    def arrived(self, number: int, receipt: Receipt) -> None:
-        """Store a receipt.
-
-        Args:
-            number: The receipt id.
-            receipt: The receipt.
-        """
-        self._settle(number, receipt)
-
     def refuse(self, number: int, error: ClientError) -> None:
         """Note that the broker refused one of the frames.
 
@@ -208,9 +199,15 @@ class Request:
             error: The error to raise.
         """
         self.error = self.error or error
-        self._settle(number, error)
+        self.arrived(number, error)
 
-    def _settle(self, number: int, result: Receipt | ClientError) -> None:
+    def arrived(self, number: int, result: Receipt | ClientError) -> None:
+        """Store the answer to one of the frames.
+
+        Args:
+            number: The receipt id.
+            result: The receipt, or the error of a refused frame.
+        """
         self._results[number - self.first] = result
         self.left -= 1
         if not self.left:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import FrameType, MappingProxyType, TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from radiator.client.errors import ClientError, Disconnected, StaleDelivery, copy_error
-from radiator.client.message import Message
-from radiator.client.session import Inbox, OnLoss
+from radiator.client.message import Message, Receiver
+from radiator.client.session import OnLoss
 
 if TYPE_CHECKING:
     from radiator.client.core import BaseConnection
@@ -30,23 +30,11 @@ if TYPE_CHECKING:
 LATEST_SECONDS = 1.0  # how long ``receive_latest`` waits for a message that the broker has
 
 
-class Subscription(Inbox):
-    """A subscription, created by ``Connection.subscribe``. As a context manager it unsubscribes at the end.
-
-    Args:
-        connection: The connection that receives the messages.
-        name: The subscription id.
-        destination: The destination, or a comma-separated list of destinations and patterns.
-        ack: ``auto``, ``client`` or ``client-individual``.
-
-    Attributes:
-        connection: The connection.
-    """
+class Subscription(Receiver):
+    """A subscription, created by ``Connection.subscribe``. As a context manager it unsubscribes at the end."""
 
     def __init__(self, connection: BaseConnection, name: str, destination: str, ack: str) -> None:
-        super().__init__(connection.link.session, name, destination, ack)
-        self.connection = connection
-        self._link = connection.link
+        super().__init__(connection, name, destination, ack)
         self._arrival = threading.Condition(self._link.lock)
 
     def __repr__(self) -> str:
@@ -171,57 +159,6 @@ class Subscription(Inbox):
                     callback(message)
                 done += 1
         return done
-
-    # --- settling -----------------------------------------------------------------------------------------------------
-
-    def settle(
-        self,
-        message: Message,
-        command: str,
-        *,
-        transaction: str | None = None,
-        receipt: bool = False,
-        headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """Send ACK or NACK for a message. Does nothing under ``auto``, and for a settled message.
-
-        Args:
-            message: A message of this subscription.
-            command: ``ACK`` or ``NACK``.
-            transaction: The id of an open transaction, or None.
-            receipt: Wait for the receipt.
-            headers: More headers of the frame.
-
-        Raises:
-            ServerError: The broker refused the frame, or an earlier one.
-            TimedOut: The receipt did not come in time.
-            StaleDelivery: The connection that delivered the message was lost; it is delivered again.
-            Disconnected: The connection has ended.
-        """
-        encode = self.settle_encoder(message, command, headers, transaction)
-        if encode is None:
-            return
-        if receipt:
-            pending = self._link.ask(encode, OnLoss.STALE, message.generation)
-            message.mark_settled(True)
-            pending.wait()
-        else:
-            self._link.write(lambda: encode(None), message.generation)
-            message.mark_settled(True)
-
-    def touch(self, message: Message) -> None:
-        """Restart the acknowledgement time-out of a message.
-
-        Args:
-            message: A message of this subscription.
-
-        Raises:
-            ServerError: The broker refused an earlier frame.
-            Disconnected: The connection has ended.
-        """
-        if self.ack != "auto" and not message.settled:
-            session = self._link.session
-            self._link.write(lambda: session.protocol.ack(message.headers, {"touch": "true"}), message.generation)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -10,16 +10,56 @@ from typing import TYPE_CHECKING
 
 from radiator.client.errors import ClientError, Disconnected, StaleDelivery
 from radiator.client.sending import Body, Headers, Sendable
-from radiator.client.session import OnLoss
+from radiator.client.session import OnLoss, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from radiator.client.contents import MessageView
     from radiator.client.core import BaseConnection
     from radiator.client.message import Message
 
 
-class Transaction:
+class BaseTransaction:
+    """What a transaction of either client is made of.
+
+    Args:
+        session: The state of the client.
+        name: The transaction id, unique in the client.
+
+    Attributes:
+        id: The transaction id.
+    """
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.id = name
+        self._session = session
+        self._open = False
+        self._generation = 0
+        self._settled: list[MessageView] = []
+
+    def _end(self, *, aborted: bool = False) -> None:
+        """End the transaction. Messages of an aborted one can be acknowledged again."""
+        self._open = False
+        for message in self._settled if aborted else ():
+            message.mark_settled(False)
+
+    def _check(self) -> None:
+        if not self._open:
+            raise ClientError(
+                "the transaction is not open: expected a call inside its `with` block, before commit() or abort()"
+            )
+        session = self._session
+        session.check()
+        if self._generation != session.generation or not session.connected:
+            raise self._lost()
+
+    @staticmethod
+    def _lost() -> Disconnected:
+        return Disconnected("the connection was lost with the transaction: none of it takes effect; repeat it")
+
+
+class Transaction(BaseTransaction):
     """A transaction, created by ``Connection.transaction`` and used in a ``with`` block.
 
     The end of the block commits and waits for the receipt. An exception in the block aborts.
@@ -27,9 +67,6 @@ class Transaction:
     Args:
         connection: The connection that the transaction belongs to.
         name: The transaction id, unique in the connection.
-
-    Attributes:
-        id: The transaction id.
 
     Example:
         With an open connection and a received ``message``::
@@ -42,16 +79,12 @@ class Transaction:
     """
 
     def __init__(self, connection: BaseConnection, name: str) -> None:
-        self.id = name
+        super().__init__(connection.link.session, name)
         self._connection = connection
         self._link = connection.link
-        self._open = False
-        self._generation = 0
-        self._settled: list[Message] = []
 
     def __enter__(self) -> Transaction:
-        session = self._link.session
-        self._generation = self._link.write(lambda: session.protocol.begin(self.id))
+        self._generation = self._link.write(lambda: self._session.protocol.begin(self.id))
         self._open = True
         return self
 
@@ -133,10 +166,10 @@ class Transaction:
             Disconnected: The connection ended first; the outcome is unknown.
         """
         self._check()
-        self._open = False
-        session = self._link.session
+        self._end()
+        protocol = self._session.protocol
         self._link.ask(
-            lambda receipt: session.protocol.commit(self.id, headers, receipt=receipt), OnLoss.UNKNOWN, self._generation
+            lambda receipt: protocol.commit(self.id, headers, receipt=receipt), OnLoss.UNKNOWN, self._generation
         ).wait()
 
     def abort(self) -> None:
@@ -148,30 +181,12 @@ class Transaction:
             Disconnected: The connection ended first; the broker discards the transaction too.
         """
         self._check()
-        self._open = False
-        for message in self._settled:
-            message.mark_settled(False)
-        session = self._link.session
-        self._link.ask(
-            lambda receipt: session.protocol.abort(self.id, receipt=receipt), OnLoss.DONE, self._generation
-        ).wait()
+        self._end(aborted=True)
+        protocol = self._session.protocol
+        self._link.ask(lambda receipt: protocol.abort(self.id, receipt=receipt), OnLoss.DONE, self._generation).wait()
 
     def _settle(self, message: Message, command: str) -> None:
         self._check()
         if not message.settled:
             message.subscription.settle(message, command, transaction=self.id)
             self._settled.append(message)
-
-    def _check(self) -> None:
-        if not self._open:
-            raise ClientError(
-                "the transaction is not open: expected a call inside its `with` block, before commit() or abort()"
-            )
-        session = self._link.session
-        session.check()
-        if self._generation != session.generation or not session.connected:
-            raise self._lost()
-
-    @staticmethod
-    def _lost() -> Disconnected:
-        return Disconnected("the connection was lost with the transaction: none of it takes effect; repeat it")

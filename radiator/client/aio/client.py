@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from radiator.client.session import (
     sends_encoder,
     subscribe_values,
 )
+from radiator.client.transaction import BaseTransaction
 from radiator.clock import now_ns
 from radiator.stomp.frames import Frame
 from radiator.stomp.spec import VERSIONS
@@ -326,23 +327,9 @@ class Client(BaseClient[Link]):
             tracing=self.tracing,
         )
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        """Return a context manager for a transaction. The end of the block commits, an exception aborts.
-
-        Raises:
-            ServerError: The broker refused the transaction; none of it takes effect.
-            TimedOut: The receipt of COMMIT did not come in time; the outcome is unknown.
-            Disconnected: The connection was lost. Before COMMIT nothing takes effect; after it the outcome is unknown.
-        """
-        transaction = Transaction(self, self.new_name("t"))
-        await transaction.begin()
-        try:
-            yield transaction
-        except BaseException:
-            transaction.abort_now()
-            raise
-        await transaction.finish()
+    def transaction(self) -> Transaction:
+        """Return a new transaction for an ``async with`` block, whose end commits it. An exception aborts."""
+        return Transaction(self, self.new_name("t"))
 
     async def request(
         self, destination: str, body: Body = b"", headers: Headers | None = None, *, timeout: float | None = None
@@ -770,31 +757,36 @@ class Delivery:
                 raise
 
 
-class Transaction:
+class Transaction(BaseTransaction):
     """A transaction, created by ``Client.transaction``: all of it takes effect at COMMIT, or none.
 
-    It does not come back after a lost connection: every later call raises ``Disconnected``.
+    The end of the ``async with`` block commits, an exception aborts. A transaction does not come back after a lost
+    connection: every later call raises ``Disconnected``.
 
     Args:
         client: The client that the transaction belongs to.
         name: The transaction id, unique in the client.
-
-    Attributes:
-        id: The transaction id.
     """
 
     def __init__(self, client: Client, name: str) -> None:
-        self.id = name
-        self._open = False
+        super().__init__(client.link.session, name)
         self._client = client
         self._link = client.link
-        self._generation = 0
-        self._settled: list[Message] = []
 
-    async def begin(self) -> None:
-        """Send BEGIN. ``Client.transaction`` does this."""
-        self._generation = await self._link.write(lambda: self._link.session.protocol.begin(self.id))
+    async def __aenter__(self) -> Transaction:
+        self._generation = await self._link.write(lambda: self._session.protocol.begin(self.id))
         self._open = True
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._open:
+            return
+        if kind is None:
+            await self.commit()
+            return
+        self._end(aborted=True)
+        if self._generation == self._session.generation:
+            self._link.write_now(lambda: self._session.protocol.abort(self.id))
 
     async def send(self, destination: str, body: Body = b"", headers: Headers | None = None) -> None:
         """Add a message to the transaction.
@@ -863,11 +855,11 @@ class Transaction:
             Disconnected: The connection ended first; the outcome is unknown.
         """
         self._check()
-        self._open = False
-        session = self._link.session
+        self._end()
+        protocol = self._session.protocol
         try:
             pending = await self._link.ask(
-                lambda receipt: session.protocol.commit(self.id, headers, receipt=receipt),
+                lambda receipt: protocol.commit(self.id, headers, receipt=receipt),
                 OnLoss.UNKNOWN,
                 self._generation,
             )
@@ -875,41 +867,11 @@ class Transaction:
             raise self._lost() from None
         await pending.wait()
 
-    async def finish(self) -> None:
-        """Commit, unless the transaction was committed already. The end of the block does this."""
-        if self._open:
-            await self.commit()
-
-    def abort_now(self) -> None:
-        """Discard the transaction without a wait. An exception in the block does this."""
-        if not self._open:
-            return
-        self._open = False
-        for message in self._settled:
-            message.mark_settled(False)
-        session = self._link.session
-        if self._generation == session.generation:
-            self._link.write_now(lambda: session.protocol.abort(self.id))
-
     async def _settle(self, message: Message, command: str) -> None:
         self._check()
         if not message.settled:
             await message.subscription.settle(message, command, transaction=self)
             self._settled.append(message)
-
-    def _check(self) -> None:
-        if not self._open:
-            raise ClientError(
-                "the transaction is not open: expected a call inside its `async with` block, before commit()"
-            )
-        session = self._link.session
-        session.check()
-        if self._generation != session.generation or not session.connected:
-            raise self._lost()
-
-    @staticmethod
-    def _lost() -> Disconnected:
-        return Disconnected("the connection was lost with the transaction: none of it takes effect; repeat it")
 
 
 class _Requests(Subscription):
