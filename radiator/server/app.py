@@ -15,7 +15,7 @@ from functools import partial
 import gevent
 
 from radiator import __version__, clock, console, limits, speed
-from radiator.broker.admin import by_rule, drain_verb, readiness
+from radiator.broker.admin import by_rule, readiness
 from radiator.broker.broker import Broker
 from radiator.broker.durable import declared
 from radiator.broker.headers.send import identify
@@ -459,7 +459,7 @@ class App:
         if draining.active:  # by a request, which may end sooner
             seconds = min(seconds, draining.seconds_left(now_ns))
         draining.begin(seconds, now_ns)
-        log.info("%s", drain_verb.reason(self.broker))
+        log.info("%s", readiness.drain_reason(self.broker))
         over = False
         while draining.left and not over:
             gevent.sleep(DRAIN_CHECK_SECONDS)

@@ -25,16 +25,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from radiator.broker.admin import (
     actions,
     audit,
-    clock_verbs,
     cursor_verbs,
-    declared_verbs,
     details,
-    drain_verb,
     lists,
-    maintenance_verbs,
     overview,
-    pause_verbs,
-    reload_verbs,
 )
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import DELAYS, DELIVER_AT, without_secret
@@ -81,19 +75,19 @@ VERBS: dict[str, Verb] = {
     "clients.show": Verb(details.client, reads=True),
     "clients.disconnect": Verb(actions.disconnect),
     "stats": Verb(lists.stats, reads=True),
-    "clock": Verb(clock_verbs.show, reads=True),
-    "clock.accept": Verb(clock_verbs.accept),
-    "config.reload": Verb(reload_verbs.reload),
+    "clock": Verb(actions.clock, reads=True),
+    "clock.accept": Verb(actions.accept_clock),
+    "config.reload": Verb(actions.reload),
     "cursors.ls": Verb(cursor_verbs.ls, reads=True),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
-    "broker.drain": Verb(drain_verb.drain),
-    "maintenance.run": Verb(maintenance_verbs.run),
-    "maintenance.status": Verb(maintenance_verbs.status, reads=True),
-    "queues.pause": Verb(pause_verbs.pause, of_names=True),
-    "queues.resume": Verb(pause_verbs.resume, of_names=True),
+    "broker.drain": Verb(actions.drain),
+    "maintenance.run": Verb(actions.run_maintenance),
+    "maintenance.status": Verb(actions.maintenance_status, reads=True),
+    "queues.pause": Verb(actions.pause, of_names=True),
+    "queues.resume": Verb(actions.resume, of_names=True),
     "queues.purge": Verb(actions.purge, of_names=True),
-    "subscriptions.apply": Verb(declared_verbs.apply),
+    "subscriptions.apply": Verb(actions.apply),
 }
 
 

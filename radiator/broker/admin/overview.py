@@ -10,7 +10,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from radiator.broker.admin import clock_verbs, gauges, lists, readiness
+from radiator.broker.admin import gauges, lists, readiness
 from radiator.broker.monitoring.history import STEP_NS
 from radiator.broker.monitoring.survey import Problem
 from radiator.clock import NS_PER_SECOND
@@ -103,7 +103,7 @@ def _of_broker(broker: Services, view: View) -> Iterator[Problem]:
         yield Problem("error", "memory_full", text, None, broker.memory.figures()["total"])
     if why := broker.delivery_log.why_full():
         yield Problem("error", "deliveries_full", why, None, len(broker.recorder.blocks))
-    for text in clock_verbs.held_back(broker):
+    for text in readiness.clock_held_back(broker):
         yield Problem("warning", "clock_ahead", text, None, broker.timing.clock.ahead_seconds)
 
 

@@ -5,10 +5,12 @@ This module changes nothing, and runs on the event loop. It does not know how th
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admin import clock_verbs, drain_verb, gauges, lag
+from radiator.broker.admin import gauges, lag
+from radiator.clock import NS_PER_SECOND
 
 if TYPE_CHECKING:
     from radiator.broker.services import Services
@@ -24,16 +26,26 @@ def reasons(broker: Services) -> list[str]:
     """
     found = ["the broker is stopping"] if broker.stopping else []
     if broker.draining.active:
-        found.append(drain_verb.reason(broker))
+        found.append(drain_reason(broker))
     for why in (broker.displaced, broker.files_refused):
         if why is not None:
             found.append(f"{why.message}: {why.detail}")
     return found + broker.store.failures()
 
 
+def drain_reason(broker: Services) -> str:
+    """Return why a draining broker is not ready."""
+    draining = broker.draining
+    if draining.done:
+        return "the broker is drained: all clients are disconnected"
+    left, seconds = draining.left, math.ceil(draining.seconds_left(broker.timing.now.mono))
+    what = "1 connection ends" if left == 1 else f"{left} connections end"
+    return f"the broker is draining: {what} within {seconds} s"
+
+
 def held_back(broker: Services) -> list[str]:
     """Return sentences that say what has to wait now though nothing is refused."""
-    found = clock_verbs.held_back(broker)
+    found = clock_held_back(broker)
     if ahead := broker.future_logs.text(broker.timing.now.wall):
         found.append(ahead)
     found += [source.why_stopped for source in islice(broker.timing.skipped.stopped, STOPPED_SHOWN)]
@@ -43,6 +55,16 @@ def held_back(broker: Services) -> list[str]:
         used = f"limits.memory ({broker.config.limits.memory} bytes) is used up"
         found.append(f"{used} for {', '.join(full)}: clients that need more must wait; consumers are still served")
     return found
+
+
+def clock_held_back(broker: Services) -> list[str]:
+    """Return sentences about the effects of an unconfirmed step forward; none if the wall clock is trusted."""
+    clock = broker.timing.clock
+    if not clock.ahead_ns:
+        return []
+    ahead, left = clock.ahead_seconds, round(clock.confirmed_in_ns(broker.timing.now.mono) / NS_PER_SECOND)
+    what = f"the wall clock has stepped forward by {ahead} s: expiry and retention by age ignore the step"
+    return [f"{what} until it is confirmed, in {left} s or by `radiator clock --accept`"]
 
 
 def figures(broker: Services) -> dict[str, Any]:
