@@ -140,6 +140,14 @@ def put_json(value: Any) -> None:
     click.echo(escaped(text))
 
 
+def put_result(as_json: bool, fields: Mapping[str, Any], text: str) -> None:
+    """Print a result to stdout: ``fields`` as JSON, or ``text`` for people."""
+    if as_json:
+        put_json(fields)
+    else:
+        put_text(text)
+
+
 def stdout_console() -> Console:
     """Return a console for results, which go to stdout."""
     from rich.console import Console
@@ -268,6 +276,39 @@ class BrokerOptions(NamedTuple):
             ClientError: The connection cannot be opened.
         """
         return self.connect(headers={"while-draining": "true"})
+
+    def ask(self, verb: str, /, **args: Any) -> dict[str, Any]:
+        """Send one request to the admin channel on a connection of its own, and return the fields of the answer.
+
+        Args:
+            verb: The verb.
+            **args: The arguments of the request.
+
+        Raises:
+            ClientError: The connection cannot be opened, or the broker refused the request.
+        """
+        from radiator.client.admin import ask
+
+        with self.connect_admin() as connection:
+            answer = ask(connection, verb, **args)
+        answer.pop("do", None)
+        return answer
+
+    def ask_all(self, verb: str, field: str, /, **args: Any) -> list[dict[str, Any]]:
+        """Return all entries of a list of the admin channel.
+
+        Args:
+            verb: The verb, whose answer has pages.
+            field: The field of the answer with the entries.
+            **args: The arguments of the request.
+
+        Raises:
+            ClientError: The connection cannot be opened, or the broker refused the request.
+        """
+        from radiator.client.admin import ask_all
+
+        with self.connect_admin() as connection:
+            return list(ask_all(connection, verb, field, **args))
 
 
 def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:

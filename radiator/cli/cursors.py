@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import OK, BrokerOptions, confirm, connection_options, json_option, put_json, put_text
+from radiator.cli.common import (
+    OK,
+    BrokerOptions,
+    confirm,
+    connection_options,
+    json_option,
+    put_json,
+    put_result,
+    put_text,
+)
 from radiator.clock import NS_PER_SECOND
 from radiator.words import counted
 
@@ -40,9 +49,7 @@ def ls(match: str, broker: BrokerOptions, as_json: bool) -> int:
 
     MATCH is a name, with * for any characters.
     """
-    from radiator.cli.online import ask_all
-
-    _show(ask_all(broker, "cursors.ls", "cursors", match=match), as_json)
+    _show(broker.ask_all("cursors.ls", "cursors", match=match), as_json)
     return OK
 
 
@@ -60,7 +67,7 @@ def set_(name: str, position: str, destination: str | None, yes: bool, broker: B
     """
     confirm(f"move {name} to {position}", yes)
     args = {"name": name, "position": position} | ({"destination": destination} if destination else {})
-    _show(_ask(broker, "cursors.set", **args)["cursors"], as_json)
+    _show(broker.ask("cursors.set", **args)["cursors"], as_json)
     return OK
 
 
@@ -72,11 +79,8 @@ def set_(name: str, position: str, destination: str | None, yes: bool, broker: B
 def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Delete the durable subscription or group NAME, with its position. It then holds back no retention."""
     confirm(f"delete {name}", yes)
-    done = _ask(broker, "cursors.rm", name=name)
-    if as_json:
-        put_json({"cursor": done["cursor"]})
-    else:
-        put_text(f"{done['cursor']} is deleted")
+    done = broker.ask("cursors.rm", name=name)
+    put_result(as_json, done, f"{done['cursor']} is deleted")
     return OK
 
 
@@ -137,13 +141,6 @@ def _sample(connection: Connection, match: str, target: str, every_ns: int, coun
         passed = time.monotonic_ns() - started
         time.sleep((every_ns - passed % every_ns) / NS_PER_SECOND)
     return taken, published
-
-
-def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
-    from radiator.client.admin import ask
-
-    with broker.connect_admin() as connection:
-        return ask(connection, verb, **args)
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

@@ -18,12 +18,9 @@ def describe(name: str, broker: BrokerOptions, as_json: bool) -> int:
 
     Needs the monitor right.
     """
-    from radiator.client.admin import ask
-
-    with broker.connect_admin() as connection:
-        shown = ask(connection, "destinations.show", name=name)
+    shown = broker.ask("destinations.show", name=name)
     if as_json:
-        put_json({name: value for name, value in shown.items() if name not in ("ok", "do")})
+        put_json(shown)
         return OK
     from radiator.cli.formats import visible
 

@@ -1,14 +1,26 @@
-"""``radiator help``: show the help of a command, or the options that commands with a broker share."""
+"""``radiator help`` and ``radiator completion``: explain a command, and let a shell complete it."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import click
+from click.shell_completion import get_completion_class
 
-from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, no_such_command, put_json
+from radiator.cli.common import (
+    OK,
+    BrokerOptions,
+    connection_options,
+    json_option,
+    no_such_command,
+    put_json,
+    put_result,
+)
 
 CONNECTION = "connection"
+SHELLS = ("bash", "zsh", "fish")
+PROGRAM = "radiator"
+VARIABLE = "_RADIATOR_COMPLETE"  # click answers the shell when it is set
 
 
 @click.command("help", short_help="Explain a command, or how to connect to a broker.")
@@ -30,10 +42,7 @@ def show_help(topic: tuple[str, ...], as_json: bool) -> int:
 
 
 def _print(topic: tuple[str, ...], text: str, as_json: bool) -> int:
-    if as_json:
-        put_json({"topic": " ".join(topic), "help": text})
-    else:
-        click.echo(text)
+    put_result(as_json, {"topic": " ".join(topic), "help": text}, text)
     return OK
 
 
@@ -45,3 +54,24 @@ def _options(broker: BrokerOptions) -> None:
     ADDRESS is HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH,
     wss://HOST:PORT/PATH or unix:PATH. The environment variable RADIATOR_URL can replace --url.
     """
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(SHELLS))
+@json_option
+def completion(shell: str, as_json: bool) -> int:
+    """Print the script that makes SHELL complete commands, options and choices.
+
+    \b
+    bash:  ~/.local/share/bash-completion/completions/radiator
+    zsh:   ~/.zfunc/_radiator (with ~/.zfunc in fpath)
+    fish:  ~/.config/fish/completions/radiator.fish
+    """  # noqa: D301 - click takes the character that \b stands for as "keep these lines"
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(click.get_current_context().find_root().command, {}, PROGRAM, VARIABLE).source()
+    if as_json:
+        put_json({"shell": shell, "script": script})
+    else:
+        click.echo(script)
+    return OK

@@ -34,7 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run a broker": {
         "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
         "reload": ("radiator.cli.reload:reload", "Let a running broker read its configuration again."),
-        "drain": ("radiator.cli.drain:drain", "Disconnect the clients of a broker before it stops."),
+        "drain": ("radiator.cli.online:drain", "Disconnect the clients of a broker before it stops."),
         "apply": ("radiator.cli.reload:apply", "Create the durable subscriptions of a configuration."),
         "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
         "passwd": ("radiator.cli.passwd:passwd", "Set or delete the passcode of a user in a users file."),
@@ -44,9 +44,9 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "top": ("radiator.cli.top:top", "Show a live screen of a running broker."),
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
         "describe": ("radiator.cli.describe:describe", "Show one destination of a running broker."),
-        "stats": ("radiator.cli.stats:stats", "Show the counters of a running broker."),
+        "stats": ("radiator.cli.online:stats", "Show the counters of a running broker."),
         "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
-        "disconnect": ("radiator.cli.disconnect:disconnect", "End the connection of a client."),
+        "disconnect": ("radiator.cli.online:disconnect", "End the connection of a client."),
         "pause": ("radiator.cli.online:pause", "Deliver no more messages of a queue."),
         "resume": ("radiator.cli.online:resume", "Deliver the messages of a paused queue again."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
@@ -55,7 +55,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "clock": ("radiator.cli.online:clock", "Show whether a broker trusts its clock, or confirm a step."),
     },
     "Maintain a data directory": {
-        "maintain": ("radiator.cli.maintain:maintain", "Run retention, compaction and a checkpoint now."),
+        "maintain": ("radiator.cli.online:maintain", "Run retention, compaction and a checkpoint now."),
         "fsck": ("radiator.cli.fsck:fsck", "Check or repair a data directory."),
         "dump": ("radiator.cli.dump:dump", "Print the contents of any store file."),
         "backup": ("radiator.cli.backup:backup", "Copy a data directory, also while the broker runs."),
@@ -69,7 +69,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Help": {
         "help": ("radiator.cli.help:show_help", "Explain a command, or how to connect to a broker."),
-        "completion": ("radiator.cli.completion:completion", "Print the completion script of a shell."),
+        "completion": ("radiator.cli.help:completion", "Print the completion script of a shell."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -1,4 +1,7 @@
-"""Commands over the admin channel of a running broker: ``clients``, ``clock``, ``pause``, ``resume``, ``ls --url``."""
+"""Commands over the admin channel of a running broker, beside those of their own modules.
+
+``clients``, ``clock``, ``disconnect``, ``drain``, ``maintain``, ``pause``, ``resume``, ``stats``, and ``ls --url``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,23 @@ from typing import Any
 
 import click
 
-from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, put_text, size
+from radiator.cli.common import (
+    FAILED,
+    OK,
+    BrokerOptions,
+    CommandFailed,
+    confirm,
+    connection_options,
+    json_option,
+    progress,
+    put_json,
+    put_result,
+    put_text,
+    say,
+    size,
+)
+from radiator.limits import DRAIN_SECONDS, DRAIN_SECONDS_MAX
+from radiator.words import counted
 
 COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
 SELDOM = ("dead_lettering", "unchecked")  # figures that are shown if not zero
@@ -16,14 +35,10 @@ DROPPED = {"total": 4, "delayed": 3}  # order in which a narrow terminal drops f
 TEMPORARY = "/temp-queue/"
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 PAGE = 1_000  # entries of an answer of the broker at most
-
-
-def ask_all(broker: BrokerOptions, verb: str, field: str, **args: Any) -> list[dict[str, Any]]:
-    """Return all entries of a list of the admin channel."""
-    from radiator.client.admin import ask_all as pages
-
-    with broker.connect_admin() as connection:
-        return list(pages(connection, verb, field, **args))
+DRAINED_SECONDS = 30.0  # beyond the period, until the broker answers that it is drained
+MAINTAIN_LOOK_SECONDS = 0.2
+MAINTAINED = {"retention": "removed", "compaction": "rewritten"}  # segments
+SECTIONS = {"stats": "since the start", "now": "now", "store": "store"}
 
 
 def list_destinations(
@@ -95,7 +110,7 @@ def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
 
     Needs the monitor right. The list includes the connection of this command.
     """
-    found = ask_all(broker, "clients.ls", "clients", match=match)
+    found = broker.ask_all("clients.ls", "clients", match=match)
     if as_json:
         put_json({"clients": found})
         return OK
@@ -156,13 +171,11 @@ def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
     after some time, or with --accept. Needs the monitor right, and --accept the admin right over everything.
     """
     from radiator.cli.formats import rfc3339
-    from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND
 
-    with broker.connect_admin() as connection:
-        facts = ask(connection, "clock.accept" if accept else "clock")
+    facts = broker.ask("clock.accept" if accept else "clock")
     if as_json:
-        put_json({"clock": {name: value for name, value in facts.items() if name != "do"}})
+        put_json({"clock": facts})
         return OK
     names = ("ahead_ns", "confirmed_in_ns")
     ahead, left = (round(facts[name] / NS_PER_SECOND) for name in names)
@@ -200,13 +213,131 @@ def resume(name: str, broker: BrokerOptions, as_json: bool) -> int:
 
 
 def _set_paused(broker: BrokerOptions, verb: str, name: str, as_json: bool) -> int:
-    from radiator.cli.formats import visible
+    done = broker.ask(verb, name=name)
+    put_result(as_json, done, f"{done['name']} {'is paused' if done['paused'] else 'delivers'}")
+    return OK
+
+
+@click.command(short_help="End the connection of a client.")
+@click.argument("session")
+@click.option("--reason", metavar="TEXT", default="", help="The text that the client gets in the ERROR.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@json_option
+def disconnect(session: str, reason: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
+    """End the connection SESSION, which `radiator clients` lists. Its unacknowledged messages are requeued at once.
+
+    The client gets an ERROR with the code `disconnected`, and may connect again. Needs the admin right over everything.
+    """
+    confirm(f"disconnect {session}", yes)
+    done = broker.ask("clients.disconnect", session=session, reason=reason)
+    put_result(as_json, done, f"{done['disconnected']} is disconnected")
+    return OK
+
+
+@click.command(short_help="Disconnect the clients of a broker before it stops.")
+@click.option("--seconds", type=click.IntRange(0, DRAIN_SECONDS_MAX), metavar="N",
+              help=f"Period over which the clients are disconnected.  [default: {DRAIN_SECONDS}]")  # fmt: skip
+@click.option("--cancel", is_flag=True, help="Accept clients again.")
+@connection_options
+@json_option
+def drain(seconds: int | None, cancel: bool, broker: BrokerOptions, as_json: bool) -> int:
+    """Disconnect the clients of a running broker before it stops, and wait until they are gone.
+
+    From the start of the period the broker refuses new clients, and /ready answers 503. Each client first gets time to
+    acknowledge its messages, and an ERROR. The broker runs on: stop it, or end the drain with --cancel. Needs the
+    admin right over everything.
+    """
+    if cancel and seconds is not None:
+        raise click.UsageError("--cancel takes no --seconds")
+    args = {} if seconds is None else {"seconds": seconds}
+    state = broker.ask("broker.drain", **({"cancel": True} if cancel else args))
+    if not cancel:
+        left = state["connections"]
+        within = state["ends_in_seconds"] or 0
+        if not as_json:
+            say(f"draining: {counted(left, 'connection')} to disconnect within {within} s; new clients are refused")
+        patient = broker._replace(timeout=within + DRAINED_SECONDS)
+        try:
+            state = patient.ask("broker.drain", wait=True)
+        except KeyboardInterrupt:
+            say("the drain continues; `radiator drain --cancel` ends it")
+            raise
+        if not state["draining"]:
+            raise CommandFailed(FAILED, "the drain was cancelled")
+    text = "clients are accepted again" if cancel else "drained: no client is connected"
+    put_result(as_json, {"drain": state}, text)
+    return OK
+
+
+@click.command(short_help="Run retention, compaction and a checkpoint now.")
+@click.option("--retention", is_flag=True, help="Remove sealed segments that the rules do not keep.")
+@click.option("--compact", is_flag=True, help="Rewrite sealed segments: compact_by, acknowledged messages, compress.")
+@click.option("--checkpoint", is_flag=True, help="Sync the segments of all logs, and free the journal.")
+@click.option("--match", metavar="PATTERN", help="Only logs with messages of these destinations, as in SUBSCRIBE.")
+@connection_options
+@json_option
+def maintain(
+    retention: bool, compact: bool, checkpoint: bool, match: str | None, broker: BrokerOptions, as_json: bool
+) -> int:
+    """Run retention, compaction and a checkpoint of a running broker now, and wait for the end.
+
+    Without options it does everything. Needs the admin right over everything. If this command is interrupted, the
+    broker continues.
+    """
     from radiator.client.admin import ask
 
-    with broker.connect_admin() as connection:
-        done = ask(connection, verb, name=name)
-    if as_json:
-        put_json({"name": done["name"], "paused": done["paused"]})
-    else:
-        click.echo(f"{visible(done['name'])} {'is paused' if done['paused'] else 'delivers'}")
+    wanted = {"retention": retention, "compaction": compact, "checkpoint": checkpoint}
+    tasks = [name for name, asked in wanted.items() if asked] or list(wanted)
+    args = {} if match is None else {"match": match}
+    with broker.connect_admin() as connection, progress() as bar:
+        task = bar.add_task("maintaining", total=None, note="")
+        found = ask(connection, "maintenance.run", tasks=tasks, background=True, **args)
+        while found["running"]:
+            bar.update(task, total=found["logs"] or None, completed=found["logs_done"], note=_maintained(found["done"]))
+            time.sleep(MAINTAIN_LOOK_SECONDS)
+            found = ask(connection, "maintenance.status")
+    put_result(as_json, {"done": found["done"], "failed": found["failed"]}, _maintained(found["done"]))
+    if found["failed"]:
+        click.echo(f"{counted(found['failed'], 'job')} failed; see the log of the broker", err=True)
+        return FAILED
     return OK
+
+
+def _maintained(done: dict[str, int]) -> str:
+    parts = [f"{counted(done[name], 'segment')} {what}" for name, what in MAINTAINED.items() if name in done]
+    if "checkpoint" in done:
+        parts.append(counted(done["checkpoint"], "checkpoint"))
+    return ", ".join(parts)
+
+
+@click.command(short_help="Show the counters of a running broker.")
+@connection_options
+@json_option
+def stats(broker: BrokerOptions, as_json: bool) -> int:
+    """Show the counters of a running broker since its start, and its current values, as /stats has them.
+
+    Needs the monitor right.
+    """
+    found = broker.ask("stats")
+    if as_json:
+        put_json(found)
+        return OK
+    from radiator.cli.tables import Column, print_table
+
+    click.echo(found["version"])
+    for key, title in SECTIONS.items():
+        click.echo()
+        rows = [row for name, value in found[key].items() for row in _rows_of_stats(name, value)]
+        print_table((Column(title), Column("value", number=True)), rows)
+    return OK
+
+
+def _rows_of_stats(name: str, value: Any) -> list[list[str]]:
+    if isinstance(value, dict):
+        return [row for key, each in value.items() for row in _rows_of_stats(f"{name}.{key}", each)]
+    if isinstance(value, bool):
+        return [[name, "yes" if value else "no"]]
+    return [
+        [name, f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if isinstance(value, float) else str(value)]
+    ]

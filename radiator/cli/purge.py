@@ -17,6 +17,7 @@ from radiator.cli.common import (
     connection_options,
     json_option,
     put_json,
+    put_result,
     put_text,
     say,
 )
@@ -55,20 +56,15 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
     confirm(f"{doing} {destination} {where}", yes)
     if data is not None:
         return _offline(data, destination, queue, as_json)
-    from radiator.client.admin import ask
-
-    with broker.connect_admin() as connection:
-        done = ask(connection, "queues.purge", name=destination)
+    done = broker.ask("queues.purge", name=destination)
     held = (done["in_flight"] or 0) + (done["dead_lettering"] or 0)
     if held:
         say(
             f"{counted(held, 'message')} of {destination} {are(held)} unacknowledged at consumers, or waiting for room "
             "in the dead-letter queue; not settled"
         )
-    if as_json:
-        put_json({"destination": destination, "settled": done["purged"], "held": held})
-    else:
-        put_text(f"{counted(done['purged'], 'message')} of {destination} settled")
+    fields = {"destination": destination, "settled": done["purged"], "held": held}
+    put_result(as_json, fields, f"{counted(done['purged'], 'message')} of {destination} settled")
     return OK
 
 

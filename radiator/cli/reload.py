@@ -85,16 +85,14 @@ def compare_with(broker: BrokerOptions, path: str | None, as_json: bool) -> int:
 
 
 def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
-    from radiator.client.admin import ask
     from radiator.client.errors import ServerError
 
-    with broker.connect_admin() as connection:
-        try:
-            return ask(connection, verb, **args)
-        except ServerError as error:
-            if error.code != "bad-request":
-                raise
-            raise CommandFailed(USAGE, f"{error.message}\n{error.detail}") from None
+    try:
+        return broker.ask(verb, **args)
+    except ServerError as error:
+        if error.code != "bad-request":
+            raise
+        raise CommandFailed(USAGE, f"{error.message}\n{error.detail}") from None
 
 
 def _show(found: dict[str, Any], as_json: bool) -> int:

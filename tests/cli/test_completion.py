@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from radiator.cli.completion import SHELLS
+from radiator.cli.help import SHELLS
 from radiator.cli.main import COMMANDS, run
 
 ROOT = Path(__file__).parents[2]
