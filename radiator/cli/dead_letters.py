@@ -10,7 +10,7 @@ send to a dead-letter queue could choose where an operator's replay sends.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import click
@@ -26,6 +26,7 @@ from radiator.cli.common import (
     json_option,
     progress,
     put_json,
+    put_result,
     put_text,
     say,
 )
@@ -222,6 +223,13 @@ def _show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
     return OK
 
 
+class Letter(NamedTuple):
+    """A message of the queue, as far as it decides about a replay."""
+
+    subscription: str | None  # the durable subscription that it was for
+    has_origin: bool
+
+
 def _settle(
     connection: Connection,
     queue: str,
@@ -233,51 +241,20 @@ def _settle(
 ) -> int:
     """Send dead letters back (``back``) or drop them, and return the exit code.
 
-    Messages of durable subscriptions came from a topic, whose other readers would get them again. They are sent there
-    only with ``to_topic``. Messages that are not dead letters stay, unless ``to`` names a destination for them.
+    Messages that are not dead letters stay, unless ``to`` names a destination for them.
     """
-    browser = connection.subscribe(queue, headers={"browser": "true"})
-    in_queue: dict[str, str | None] = {}
-    unknown: set[str] = set()
-    for each in browser:
-        in_queue[each.id] = _written(each).get(OWNER)
-        if not _written(each).get("dlq-destination"):
-            unknown.add(each.id)
-    shown = {
-        unquote(each): each for each in in_queue
-    }  # ids are accepted as the broker writes them, and as they are printed
-    wanted = {shown.get(each, each) for each in ids} if ids else set(in_queue)
-    missing = wanted.difference(in_queue)
-    if missing:
-        raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
-    subscriptions = Counter(owner for name, owner in in_queue.items() if owner is not None and name in wanted)
-    if back and subscriptions and to is None and not to_topic:
-        raise CommandFailed(
-            USAGE,
-            f"{queue}: {sum(subscriptions.values()):,} of these messages are of subscriptions "
-            f"({', '.join(f'{name} {count:,}' for name, count in subscriptions.most_common(NAMES_SHOWN))}); their "
-            "topic would deliver them again to all its readers. Nothing was sent. Name a queue for them with --to, use "
-            "--to-topic to send them to all readers, or select the others with --id",
-        )
-    refused = sorted(wanted & unknown) if back and to is None else []
-    wanted.difference_update(refused)
-    done: Counter[str] = Counter()
-    window = min(max(len(in_queue), 1), WINDOW_MAX)
-    with progress() as bar, connection.subscribe(queue, ack="client-individual", prefetch=window) as inbox:
-        task = bar.add_task("replaying" if back else "dropping", total=len(wanted), note="")
-        batch: list[Message] = []
-        while wanted:
-            message = inbox.fetch(QUIET_SECONDS)
-            if message is None:
-                break
-            if message.id in wanted:
-                wanted.discard(message.id)
-                batch.append(message)
-            if len(batch) >= BATCH or not wanted:
-                done += _commit(connection, batch, back, to)
-                bar.update(task, advance=len(batch))
-                batch = []
-        done += _commit(connection, batch, back, to)
+    in_queue = {}
+    for each in connection.subscribe(queue, headers={"browser": "true"}):
+        written = _written(each)
+        in_queue[each.id] = Letter(written.get(OWNER), bool(written.get("dlq-destination")))
+    wanted = _chosen(queue, ids, set(in_queue))
+    refused: list[str] = []
+    if back and to is None:
+        if not to_topic:
+            _check_readers(queue, Counter(in_queue[each].subscription for each in wanted))
+        refused = sorted(each for each in wanted if not in_queue[each].has_origin)
+        wanted.difference_update(refused)
+    done = _take(connection, queue, wanted, len(in_queue), back, to)
     if refused:
         say(
             f"{counted(len(refused), 'message')} of {queue} {are(len(refused))} no dead letter, but sent by a client. "
@@ -288,15 +265,75 @@ def _settle(
         held = f"{counted(len(wanted), 'message')} of {queue} {are(len(wanted))}"
         say(f"{held} unacknowledged at other consumers, and not sent back")
     total = sum(done.values())
-    if as_json:
-        about = {"queue": queue, "left": len(wanted), "refused": len(refused), "to": dict(done)}
-        put_json({**about, "replayed" if back else "dropped": total})
-    elif back:
+    fields = {"queue": queue, "left": len(wanted), "refused": len(refused), "to": dict(done)}
+    if back:
         where = ", ".join(f"{count:,} to {name}" for name, count in done.items())
-        put_text(f"{counted(total, 'message')} of {queue} sent back{': ' + where if where else ''}")
+        text = f"{counted(total, 'message')} of {queue} sent back{': ' + where if where else ''}"
+        put_result(as_json, {**fields, "replayed": total}, text)
     else:
-        put_text(f"{counted(total, 'message')} of {queue} dropped")
+        put_result(as_json, {**fields, "dropped": total}, f"{counted(total, 'message')} of {queue} dropped")
     return FAILED if refused else OK
+
+
+def _chosen(queue: str, ids: tuple[str, ...], in_queue: set[str]) -> set[str]:
+    """Return the ids that ``--id`` selects, or all. They are accepted as the broker writes them, and as printed.
+
+    Raises:
+        CommandFailed: The queue has no such message.
+    """
+    printed = {unquote(each): each for each in in_queue}
+    wanted = {printed.get(each, each) for each in ids} if ids else set(in_queue)
+    missing = wanted - in_queue
+    if missing:
+        raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
+    return wanted
+
+
+def _check_readers(queue: str, subscriptions: Counter[str | None]) -> None:
+    """Check that no message is of a durable subscription: the other readers of its topic would get it again.
+
+    Raises:
+        CommandFailed: There are such messages.
+    """
+    del subscriptions[None]
+    if subscriptions:
+        names = ", ".join(f"{name} {count:,}" for name, count in subscriptions.most_common(NAMES_SHOWN))
+        raise CommandFailed(
+            USAGE,
+            f"{queue}: {sum(subscriptions.values()):,} of these messages are of subscriptions ({names}); their topic "
+            "would deliver them again to all its readers. Nothing was sent. Name a queue for them with --to, use "
+            "--to-topic to send them to all readers, or select the others with --id",
+        )
+
+
+def _take(
+    connection: Connection, queue: str, wanted: set[str], waiting: int, back: bool, to: str | None
+) -> Counter[str]:
+    """Consume the wanted messages, remove each from ``wanted``, and return the numbers by destination.
+
+    Args:
+        connection: The connection.
+        queue: The queue.
+        wanted: The ids of messages. Those that other consumers have are left in it.
+        waiting: The number of messages in the queue, which all come before the last of them.
+        back: Send them back, or drop them.
+        to: The destination of all, or None.
+    """
+    done: Counter[str] = Counter()
+    window = min(max(waiting, 1), WINDOW_MAX)
+    with progress() as bar, connection.subscribe(queue, ack="client-individual", prefetch=window) as inbox:
+        task = bar.add_task("replaying" if back else "dropping", total=len(wanted), note="")
+        batch: list[Message] = []
+        while wanted and (message := inbox.fetch(QUIET_SECONDS)) is not None:
+            if message.id in wanted:
+                wanted.discard(message.id)
+                batch.append(message)
+            if len(batch) >= BATCH:
+                done += _commit(connection, batch, back, to)
+                bar.update(task, advance=len(batch))
+                batch = []
+        done += _commit(connection, batch, back, to)
+    return done
 
 
 def _commit(connection: Connection, batch: list[Message], back: bool, to: str | None) -> Counter[str]:

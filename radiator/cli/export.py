@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +23,15 @@ from radiator.cli.common import (
     say,
     size,
 )
-from radiator.cli.selection import POSITIONS, check_store, destinations_of, names_of, read_selection, warn_unknown
+from radiator.cli.selection import (
+    POSITIONS,
+    check_store,
+    destinations_of,
+    names_of,
+    read_selection,
+    selection_options,
+    warn_unknown,
+)
 from radiator.words import counted
 
 if TYPE_CHECKING:
@@ -36,16 +46,7 @@ MARK_NEEDS = "--mark-archived requires a complete export: it cannot be combined 
 
 @click.command(short_help="Write records as JSON lines, CSV or Parquet.")
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory, or a backup.")
-@click.option(
-    "--destination",
-    "destinations",
-    metavar="PATTERN",
-    help="Only these destinations, as in SUBSCRIBE; a list has commas.",
-)
-@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this partition. May be repeated.")
-@click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
-              help=f"Where to start: {POSITIONS}, or archived: where the last archive ended.")  # fmt: skip
-@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
+@partial(selection_options, start=f"Where to start: {POSITIONS}, or archived: where the last archive ended.")
 @click.option("--table", type=click.Choice(TABLES), default=TABLES[0], show_default=True,
               help="The messages, or who received them and how it ended (record: deliveries).")  # fmt: skip
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="Output format. Default: by the suffix of --to.")
@@ -66,35 +67,26 @@ def export(
     from radiator.errors import ProtocolError
     from radiator.export.files import Export, Lost
 
-    if mark_archived:
-        against = {
-            "--destination": destinations,
-            "--until": stop,
-            "--skip-damaged": skip_damaged,
-            "--to -": target == "-",
-            f"--table {DELIVERIES}": table == DELIVERIES,
-        }
-        for option in (name for name, given in against.items() if given):
-            raise click.UsageError(MARK_NEEDS.format(option))
-        if start not in ("first", "archived"):
-            raise click.UsageError(MARK_NEEDS.format("--from other than first or archived"))
+    of_deliveries = table == DELIVERIES
     kind = kind or _format_of(target)
     if kind == "parquet" and target == "-":
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     if mark_archived:
-        _no_copy(data)
-    of_deliveries = table == DELIVERIES
+        _check_mark(
+            data,
+            start,
+            {
+                "--destination": destinations,
+                "--until": stop,
+                "--skip-damaged": skip_damaged,
+                "--to -": target == "-",
+                f"--table {DELIVERIES}": of_deliveries,
+            },
+        )
     chosen = _partitions(data, () if of_deliveries else partitions)
     if of_deliveries:
         chosen = [each for each in chosen if DESTINATION in (names_of(each) or {DESTINATION})]
     starts = _archived(chosen) if start == "archived" or mark_archived else {}
-    for each in chosen if start == "archived" else ():
-        if 0 < starts[each.name] < each.log_start_offset:
-            first, last = starts[each.name], each.log_start_offset - 1
-            say(
-                f"{each.name}: offsets {first} to {last} were removed before they were "
-                "archived (retention without wait_for)"
-            )
     try:
         selection = about = read_selection(start, stop, destinations, partitions)
         if of_deliveries:  # --destination and --partition are those of the messages
@@ -102,6 +94,7 @@ def export(
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
     if start == "archived":
+        _report_removed(chosen, starts)
         selection = replace(selection, starts=starts)
     if destinations is not None:
         warn_unknown(destinations, destinations_of(data), data)
@@ -124,6 +117,40 @@ def export(
         _mark(chosen, starts)
     _report(work, target, as_json, mark_archived)
     return DAMAGED if work.result.losses else OK
+
+
+def _check_mark(data: str, start: str, against: Mapping[str, object]) -> None:
+    """Check that an export is complete, so that its partitions can be marked as archived.
+
+    Args:
+        data: The data directory.
+        start: The value of ``--from``.
+        against: The options that make an export incomplete, with their values.
+
+    Raises:
+        UsageError: It is not complete, or the directory is a copy.
+    """
+    for option, given in against.items():
+        if given:
+            raise click.UsageError(MARK_NEEDS.format(option))
+    if start not in ("first", "archived"):
+        raise click.UsageError(MARK_NEEDS.format("--from other than first or archived"))
+    from radiator.storage.copies import kind_of_copy
+    from radiator.storage.files import FileSystem
+
+    if os.path.isdir(data) and (kind := kind_of_copy(FileSystem(), data)):
+        raise click.UsageError(f"{data} is {kind}: it cannot be changed, so --mark-archived cannot be used")
+
+
+def _report_removed(partitions: list[StoredPartition], starts: dict[str, int]) -> None:
+    """Report the records that retention has removed before they were archived."""
+    for each in partitions:
+        if 0 < starts[each.name] < each.log_start_offset:
+            first, last = starts[each.name], each.log_start_offset - 1
+            say(
+                f"{each.name}: offsets {first} to {last} were removed before they were "
+                "archived (retention without wait_for)"
+            )
 
 
 def _format_of(target: str) -> str:
@@ -166,14 +193,6 @@ def _write(work: Export, partitions: list[StoredPartition], target: str) -> None
         work.to_file(partitions, target)
 
 
-def _no_copy(data: str) -> None:
-    from radiator.storage.copies import kind_of_copy
-    from radiator.storage.files import FileSystem
-
-    if os.path.isdir(data) and (kind := kind_of_copy(FileSystem(), data)):
-        raise click.UsageError(f"{data} is {kind}: it cannot be changed, so --mark-archived cannot be used")
-
-
 def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
     from radiator.storage import archived
     from radiator.storage.files import FileSystem
@@ -184,7 +203,6 @@ def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
 
 
 def _report(work: Export, target: str, as_json: bool, marked: bool) -> None:
-
     found = work.result
     if as_json and target != "-":
         put_json(

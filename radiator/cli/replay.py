@@ -31,11 +31,11 @@ from radiator.cli.common import (
     size,
 )
 from radiator.cli.hints import warn_of_slips
-from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_selection, warn_unknown
+from radiator.cli.selection import check_store, destinations_of, read_selection, selection_options, warn_unknown
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
 from radiator.config.units import format_duration_ns
-from radiator.errors import ClientError, ProtocolError
+from radiator.errors import ProtocolError
 from radiator.replay.schedule import Speed, parse_speed
 from radiator.stopping import Stopping
 from radiator.words import counted
@@ -53,16 +53,7 @@ if TYPE_CHECKING:
 @click.option("--archive", metavar="URI", help="An archive. With --data the log continues where the archive ends.")
 @click.option("--to", "template", metavar="NAME", required=True,
               help="Destination. {name} is that of the record, {1} the text of its first wildcard.")  # fmt: skip
-@click.option(
-    "--destination",
-    "destinations",
-    metavar="PATTERN",
-    help="Only these destinations, as in SUBSCRIBE; a list has commas.",
-)
-@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this partition. May be repeated.")
-@click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
-              help=f"Where to start: {POSITIONS}.")  # fmt: skip
-@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
+@selection_options
 @click.option(
     "--where", "selector", metavar="SELECTOR", help="Only records that match, as with the selector of SUBSCRIBE."
 )
@@ -105,8 +96,9 @@ def replay(
         data = "./data"
     if data is not None:
         check_store(data)
-    relative = any(text is not None and relative_time(text, 0) is not None for text in (start, stop))
-    if relative and (resume is not None or name is not None):
+    if (resume is not None or name is not None) and any(
+        text is not None and relative_time(text, 0) is not None for text in (start, stop)
+    ):
         raise click.UsageError("a time relative to now changes with each run: with --resume and --id use @TIME")
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
@@ -146,33 +138,34 @@ def replay(
         if result.sent % 256 == 1 or result.sent - result.stored < 2:
             bar.update(task, note=f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
 
-    bar, stopping = progress(), Stopping()
+    given, bar, stopping = name or uuid.uuid4().hex[:12], progress(), Stopping()
     task = bar.add_task("replaying", total=None, note="")
-    given = name or uuid.uuid4().hex[:12]
     work = Replay(make_sender, targets, Schedule(speed), name=given, by_event_time=clock == "event", added=headers,
                   progress=saved, on_step=show, stopping=stopping)  # fmt: skip
     started = time.monotonic()
+    complete = False
     try:
         with bar, stop_on_signals(stopping):
-            result = work.run(islice(sources.rows(), limit))
-    except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
-        _report_stored(work.result, None if saved is not None else given)
-        raise
+            work.run(islice(sources.rows(), limit))
+        complete = not stopping.is_set()
     finally:
+        if not complete:
+            _report_stored(work.result, None if saved is not None else given)
         if saved is not None and work.result.sent:
             saved.write()
-    stopped = stopping.is_set()
-    if stopped:
-        _report_stored(result, None if saved is not None else given)
-    seconds = round(time.monotonic() - started, 6)
     if as_json:
-        put_json({"id": given, **_summary(result), "seconds": seconds, "lost": losses.found})
+        seconds = round(time.monotonic() - started, 6)
+        put_json({"id": given, **_summary(work.result), "seconds": seconds, "lost": losses.found})
     else:
-        before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
-        begun = saved is not None and saved.next_offsets and not stopped
-        sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
-        put_text(f"sent {sent}{before}")
-    return INTERRUPTED if stopped else DAMAGED if losses.found else OK
+        _print(work.result, complete and saved is not None and bool(saved.next_offsets))
+    return INTERRUPTED if not complete else DAMAGED if losses.found else OK
+
+
+def _print(result: Result, continued: bool) -> None:
+    """Print what was sent. ``continued``: an earlier run of the replay has sent the records before."""
+    before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
+    sent = "nothing: all selected records were sent before" if continued and not result.sent else _describe(result)
+    put_text(f"sent {sent}{before}")
 
 
 def _report_stored(result: Result, name: str | None) -> None:

@@ -8,13 +8,41 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from radiator.cli.common import NOT_FOUND, CommandFailed, check_readable, say
+import click
+
+from radiator.cli.common import NOT_FOUND, CommandFailed, F, check_readable, say
 
 if TYPE_CHECKING:
     from radiator.columns.selection import Selection
     from radiator.storage.reader import StoredPartition
 
 POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), -1h30m (before now), 'yesterday 14:05'"
+
+
+def selection_options(function: F, start: str = f"Where to start: {POSITIONS}.") -> F:
+    """Add the options that select records: ``destinations``, ``partitions``, ``start`` and ``stop``.
+
+    Args:
+        function: The command.
+        start: The help text of ``--from``.
+    """
+    for option in (
+        click.option(
+            "--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it)."
+        ),
+        click.option("--from", "start", metavar="POSITION", default="first", show_default=True, help=start),
+        click.option(
+            "--partition", "partitions", metavar="NAME", multiple=True, help="Only this partition. May be repeated."
+        ),
+        click.option(
+            "--destination",
+            "destinations",
+            metavar="PATTERN",
+            help="Only these destinations, as in SUBSCRIBE; a list has commas.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def check_store(data: str) -> None:
