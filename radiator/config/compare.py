@@ -120,7 +120,7 @@ def same_rules(old: Config, new: Config) -> dict[int, int]:
 def _of_top(old: Config, new: Config) -> list[Change]:
     before, after = _top_values(old), _top_values(new)
     found = [
-        _change(key.path, _shown(key, before[key.field]), _shown(key, after[key.field]), key.applies)
+        _change(key.path, key.shown(before[key.field]), key.shown(after[key.field]), key.applies)
         for key in schema.TOP
         if key.field in before and before[key.field] != after[key.field]
     ]
@@ -175,12 +175,6 @@ def _schedule(rule: ScheduleRule) -> str:
     parts += [f"{name}:{value}" for name, value in rule.headers]
     parts += [f"body {rule.body[:BODY_SHOWN]!r}"] if rule.body else []
     return f"{rule.name} ({', '.join(parts)})"
-
-
-def _shown(key: Key, value: Any) -> str:
-    if key.many:
-        return ", ".join(map(key.type.show, value)) or "none"
-    return key.type.show(value)
 
 
 def _listeners(listen: Sequence[Listen]) -> str:

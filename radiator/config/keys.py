@@ -99,7 +99,10 @@ class Key:
 
     def show(self, owner: object) -> str:
         """Return the value that ``owner`` has in this field, as it would be written in the file."""
-        value = getattr(owner, self.field)
+        return self.shown(getattr(owner, self.field))
+
+    def shown(self, value: Any) -> str:
+        """Return a value of this key as it would be written in the file."""
         if self.many:
             return ", ".join(map(self.type.show, value)) or "none"
         if self.by_name:

@@ -203,6 +203,14 @@ def test_schedules_and_archive_rules_that_only_move_within_the_file_are_no_chang
     assert compare(before, moved) == []
 
 
+def test_changed_levels_of_loggers_are_shown_as_in_a_file() -> None:
+    before = load_text("logging: {levels: {radiator.auth: debug}}")
+    after = load_text("logging: {levels: {radiator.auth: info, radiator.disk: debug}}")
+    shown = "radiator.auth: debug", "radiator.auth: info, radiator.disk: debug"
+    assert [(change.before, change.after) for change in compare(before, after)] == [shown]
+    assert [(change.before, change.after) for change in compare(load_text(""), before)] == [("none", shown[0])]
+
+
 def test_a_change_of_a_schedule_shows_what_differs() -> None:
     entry = "{{name: nightly, cron: '0 3 * * *', destination: /queue/night, body: {}}}"
     before, after = (load_text(f"schedules: [{entry.format(body)}]", "radiator.yaml", {}) for body in ("one", "two"))
