@@ -11,7 +11,6 @@ expected, what came, and the nearest name; all faults of a file are reported at 
     keys         an entry of a table of keys
     settings     the table of a destination's settings, of what a rule adds to them, and of the limits
     model        the other values of a configuration
-    listening    the entries of ``listen:``
     schema       the tables of keys for each place of the file, and of keys that this version does not offer
     load         reads nodes by the tables
     users        the users file, read in the same way

@@ -15,11 +15,12 @@ import os
 import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from radiator.config import schema
 from radiator.config.keys import ONLY_OFF, REFUSED, Key
-from radiator.config.listening import Listening, read_url, tls_of
 from radiator.config.model import (
     ArchiveRule,
     AuthConfig,
@@ -29,11 +30,12 @@ from radiator.config.model import (
     Listen,
     LoggingConfig,
     ScheduleRule,
+    Tls,
 )
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
 from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
 from radiator.config.subscriptions import SUBSCRIPTION, DeclaredSubscription
-from radiator.config.values import BOOLEAN
+from radiator.config.values import BOOLEAN, ValueType
 from radiator.errors import ConfigError
 
 T = TypeVar("T")
@@ -48,6 +50,11 @@ JWT_FIELDS: Final = ("key_file", "jwks_url", "audience", "issuer", "algorithms")
 SETTINGS_FIELDS: Final = frozenset(key.field for key in SETTINGS)
 
 VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+LISTEN_EXPECTED: Final = (
+    "expected stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH"
+)
+_HOST = r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._*-]+"
+_URL = re.compile(rf"([a-z+]+)://({_HOST})(?::([0-9]{{1,5}}))?(/[^\s?#]*)?")
 
 
 def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | None = None) -> Config:
@@ -102,6 +109,35 @@ def parse_listen(url: str) -> Listen:
         raise ConfigError(f"{error}, got {url!r}") from None
 
 
+def read_url(url: str) -> Listen:
+    """Return the listener of a URL. Raises ValueError with what was expected."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "unix" and rest:
+        path = rest[2:] if rest.startswith("///") else rest
+        if not path.startswith("//"):
+            return Listen(scheme="unix", path=path)
+    match = _URL.fullmatch(url)
+    scheme = schema.SCHEME_ALIASES.get(scheme, scheme)
+    if match is None or scheme not in schema.DEFAULT_PORTS:
+        raise ValueError(LISTEN_EXPECTED)
+    port = schema.DEFAULT_PORTS[scheme] if match[3] is None else int(match[3])
+    if port > 65_535:
+        raise ValueError("expected a port of 0 to 65535")
+    host = "0.0.0.0" if match[2] == "*" else match[2].strip("[]")
+    path = "" if match[4] in (None, "/") else match[4]
+    if path and scheme not in ("ws", "wss"):
+        raise ValueError("expected no path: only ws:// and wss:// have one")
+    return Listen(scheme=scheme, host=host, port=port, path=path)  # type: ignore[arg-type]
+
+
+def tls_of(values: MappingABC[str, Any]) -> Tls | None:
+    """Return the files that the fields of ``schema.TLS`` name; the key may be in the file of the certificate."""
+    cert = values.get("tls_cert")
+    if cert is None:
+        return None
+    return Tls(cert=cert, key=values.get("tls_key") or cert, client_ca=values.get("tls_client_ca"))
+
+
 class Loader:
     """Reads one file. Faults are collected; a value with a fault is replaced by its default."""
 
@@ -134,7 +170,7 @@ class Loader:
                 if isinstance(node, Mapping):
                     self.check_unacked(node, "defaults", own, default_rule)
             if (node := root.items.get("listen")) is not None:
-                listen = Listening(self, values).entries(node)
+                listen = self.listeners(node, values)
             if (node := root.items.get("destinations")) is not None:
                 rules = self.rules(node, default_rule)
             if (node := root.items.get("archive")) is not None:
@@ -177,15 +213,80 @@ class Loader:
             schedules=tuple(schedules),
         )
 
+    def listeners(self, node: Node, values: dict[str, Any]) -> list[Listen]:
+        """Return the entries of ``listen:``. ``values`` are those of the top level."""
+        found: list[Listen] = []
+        if not isinstance(node, Sequence) or not node.items:
+            self.fault(node.line, "listen", f"expected a list such as - {schema.DEFAULT_LISTEN}, got {node}")
+            return found
+        for index, item in enumerate(node.items):
+            path = f"listen[{index}]"
+            value = (
+                self.listener(item, path, values)
+                if isinstance(item, Mapping)
+                else self.listener_url(item, path, values)
+            )
+            if value is None:
+                continue
+            twice = any(str(value) == str(other) for other in found)
+            if twice and (value.port or value.scheme == "unix"):
+                self.fault(item.line, path, f"{value} is in the list twice")
+            found.append(value)
+        return found
+
+    def listener(self, node: Mapping, path: str, values: dict[str, Any]) -> Listen | None:
+        """Return the listener of an entry with keys of its own, or None after a fault."""
+        own = self.keys(node, schema.tree(schema.LISTEN), path + ".", ("url", "origins", "deflate"))
+        url = node.items.get("url")
+        if url is None:
+            self.fault(node.line, path, f"expected url: too, such as url: {schema.DEFAULT_LISTEN}")
+            return None
+        listen = self.listener_url(url, path + ".url", {**values, **own})
+        if listen is not None and own and not listen.encrypted:
+            self.fault(node.key_lines["tls"], path + ".tls", f"{listen.scheme}: has no TLS; write stomp+tls or wss")
+        if listen is None:
+            return None
+        if not listen.web:
+            for name in ("origins", "deflate"):
+                if name in node.items:
+                    self.fault(node.key_lines[name], f"{path}.{name}", "only ws:// and wss:// have this key")
+            return listen
+        if "origins" in node.items:
+            listen = msgspec.structs.replace(listen, origins=self.origins(node.items["origins"], path + ".origins"))
+        if "deflate" in node.items:
+            key = Key(path="deflate", type=BOOLEAN)
+            deflate = self.scalar(key, node.items["deflate"], path + ".deflate")
+            listen = msgspec.structs.replace(listen, deflate=bool(deflate))
+        return listen
+
+    def listener_url(self, node: Node, path: str, values: dict[str, Any]) -> Listen | None:
+        """Return the listener of a URL, with the files of its TLS in ``values``; None after a fault."""
+        listen = self.scalar(Key(path="listen", type=ValueType(read_url)), node, path)
+        if not isinstance(listen, Listen):
+            return None
+        if not listen.encrypted:
+            return listen
+        tls = tls_of(values)
+        if tls is None:
+            wanted = "expected tls: {cert: FILE, key: FILE}, here or at the top level of the file"
+            self.fault(node.line, path, f"{listen.scheme}:// needs a certificate: {wanted}")
+        return msgspec.structs.replace(listen, tls=tls)
+
+    def origins(self, node: Node, path: str) -> tuple[str, ...] | Literal["own", "any"]:
+        """Return the pages that may connect to a WebSocket listener."""
+        if isinstance(node, Scalar) and node.text in ("own", "any"):
+            return "own" if node.text == "own" else "any"
+        if not isinstance(node, Sequence):
+            self.fault(node.line, path, f"expected own, any, or a list such as - https://app.example, got {node}")
+            return ()
+        read = [self.scalar(Key(path="origins", type=schema.ORIGIN), item, path) for item in node.items]
+        return tuple(origin for origin in read if isinstance(origin, str))
+
     def subscriptions(self, node: Node) -> list[DeclaredSubscription]:
         """Return the entries of ``subscriptions:``."""
         found: dict[str, DeclaredSubscription] = {}
-        if not isinstance(node, Sequence):
-            wanted = "expected a list such as - {name: billing, destination: /topic/orders}"
-            self.fault(node.line, "subscriptions", f"{wanted}, got {node}")
-            return []
-        for index, item in enumerate(node.items):
-            path = f"subscriptions[{index}]"
+        wanted = "a list such as - {name: billing, destination: /topic/orders}"
+        for path, item in self.items(node, "subscriptions", wanted):
             own = self.table(item, SUBSCRIPTION, path)
             if not isinstance(item, Mapping):
                 continue
@@ -220,11 +321,7 @@ class Loader:
     def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
         """Return the rules of ``destinations:``."""
         rules: list[Rule] = []
-        if not isinstance(node, Sequence):
-            self.fault(node.line, "destinations", f"expected a list of rules such as - match: /topic/>, got {node}")
-            return rules
-        for index, item in enumerate(node.items):
-            path = f"destinations[{index}]"
+        for path, item in self.items(node, "destinations", "a list of rules such as - match: /topic/>"):
             own = self.table(item, schema.RULE, path)
             if isinstance(item, Mapping):
                 self.check_rule(item, path, own, {**default_rule, **own})
@@ -233,42 +330,40 @@ class Loader:
 
     def archive(self, node: Node) -> list[ArchiveRule]:
         """Return the rules of ``archive:``."""
-        if not isinstance(node, Sequence):
-            wanted = "expected a list of rules such as - {match: /topic/>, to: /topic/all}"
-            self.fault(node.line, "archive", f"{wanted}, got {node}")
-            return []
         rules = []
-        for index, item in enumerate(node.items):
-            path = f"archive[{index}]"
+        for path, item in self.items(node, "archive", "a list of rules such as - {match: /topic/>, to: /topic/all}"):
             own = self.table(item, schema.ARCHIVE, path)
-            missing = [key.path for key in schema.ARCHIVE if key.field not in own]
-            if missing and isinstance(item, Mapping):
-                if absent := [key for key in missing if key not in item.items]:  # the others have a fault already
-                    self.fault(item.line, path, f"expected the key {absent[0]}:")
-            elif not missing:
+            if isinstance(item, Mapping) and self.has(item, own, path, ("match", "to")):
                 rules.append(ArchiveRule(**own, line=item.line))
         return rules
 
     def schedules(self, node: Node) -> list[ScheduleRule]:
         """Return the entries of ``schedules:``."""
-        if not isinstance(node, Sequence):
-            self.fault(node.line, "schedules", f"expected a list of entries with name: and cron:, got {node}")
-            return []
         found = []
-        for index, item in enumerate(node.items):
-            path = f"schedules[{index}]"
+        for path, item in self.items(node, "schedules", "a list of entries with name: and cron:"):
             if not isinstance(item, Mapping):
                 self.fault(item.line, path, f"expected keys such as name:, got {item}")
                 continue
             own = self.keys(item, schema.tree(schema.SCHEDULE), f"{path}.", ("headers",))
             headers = self.headers(item.items.get("headers"), f"{path}.headers")
-            missing = [key for key in ("name", "cron", "destination") if key not in own]
-            if absent := [key for key in missing if key not in item.items]:  # the others have a fault already
-                self.fault(item.line, path, f"expected the key {absent[0]}:")
-            if not missing:
+            if self.has(item, own, path, ("name", "cron", "destination")):
                 values = {**_defaults(schema.SCHEDULE), "body": "", **own}
                 found.append(ScheduleRule(**values, headers=headers, line=item.line))
         return found
+
+    def items(self, node: Node, name: str, wanted: str) -> list[tuple[str, Node]]:
+        """Return the entries of a list with their paths; none after a fault."""
+        if not isinstance(node, Sequence):
+            self.fault(node.line, name, f"expected {wanted}, got {node}")
+            return []
+        return [(f"{name}[{index}]", item) for index, item in enumerate(node.items)]
+
+    def has(self, node: Mapping, own: dict[str, Any], path: str, names: tuple[str, ...]) -> bool:
+        """Return whether an entry has the values of these keys. A value that cannot be used has a fault already."""
+        absent = [name for name in names if name not in node.items]
+        if absent:
+            self.fault(node.line, path, f"expected the key {absent[0]}:")
+        return all(name in own for name in names)
 
     def headers(self, node: Node | None, path: str) -> tuple[tuple[str, str], ...]:
         """Return the headers of a message: a mapping of names to texts."""
@@ -289,45 +384,39 @@ class Loader:
         return tuple(found)
 
     def check_rule(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
-        """Check keys that need or exclude one another."""
+        """Check keys that need or exclude one another.
+
+        Args:
+            node: The rule.
+            path: Its path.
+            own: The values of its keys.
+            whole: The same, with the values of ``defaults:``.
+        """
+
+        def fault(key: str, text: str) -> None:
+            self.fault(node.key_lines[key.partition(".")[0]], f"{path}.{key}", text)
+
         if ("match" in node.items) == ("match_regex" in node.items):
             self.fault(node.line, path, "expected one of match: and match_regex:")
         if whole["store"] == "memory":
             refused = (key.section for key in SETTINGS if key.in_memory is REFUSED and key.section in node.items)
             switched_on = (key.path for key in SETTINGS if key.in_memory is ONLY_OFF and own.get(key.field))
             for key in dict.fromkeys((*refused, *switched_on)):
-                line = node.key_lines[key.partition(".")[0]]
-                self.fault(line, f"{path}.{key}", "has no effect with store: memory; leave it out")
-        if "on_full" in own and (fault := _on_full_fault(own, whole)):
-            self.fault(node.key_lines["on_full"], f"{path}.on_full", fault)
+                fault(key, "has no effect with store: memory; leave it out")
+        if "on_full" in own and (why := _on_full_fault(own, whole)):
+            fault("on_full", why)
         if (own.get("redeliver_delay_ns") or 0) > own.get("redeliver_max_delay_ns", EVER):
-            wanted = "expected a max_delay that is not less than delay"
-            self.fault(node.key_lines["redeliver"], f"{path}.redeliver", wanted)
+            fault("redeliver", "expected a max_delay that is not less than delay")
         self.check_unacked(node, path, own, whole)
-        if _topics_only(own):
-            for key in ("max_messages", "max_bytes"):
-                if own.get(key) is not None:
-                    self.fault(node.key_lines[key], f"{path}.{key}", "limits a queue; for a topic use retention:")
-        if own.get("fan_out"):
-            for key in ("max_messages", "max_bytes"):
-                if own.get(key) is not None:
-                    wanted = "limits a queue with consumers; with fan_out set it for the bound queues"
-                    self.fault(node.key_lines[key], f"{path}.{key}", wanted)
+        _check_limits(own, fault)
         if own.get("priority"):
-            for key in ("partitions", "partition_by", "fan_out"):
-                if own.get(key) not in (None, 1, ()):
-                    fault = "a queue with priorities has a log for each of them: expected priority: true without it"
-                    self.fault(node.key_lines[key], f"{path}.{key}", fault)
-            if _topics_only(own):
-                self.fault(node.key_lines["priority"], f"{path}.priority", "is for queues: a topic is read in order")
-        for field in ("idle_ns", "wait_for_archive"):
-            if own.get(field) and whole["idle_ns"] is not None and whole["wait_for_archive"]:
-                text = "expire.idle removes messages whether or not an archive has them; leave it or wait_for: out"
-                self.fault(node.line, path, text)
-                break
+            _check_priority(own, fault)
+        asked = own.get("idle_ns") or own.get("wait_for_archive")
+        if asked and whole["idle_ns"] is not None and whole["wait_for_archive"]:
+            text = "expire.idle removes messages whether or not an archive has them; leave it or wait_for: out"
+            self.fault(node.line, path, text)
         if own.get("compact_by") is not None and _queues_only(own):
-            wanted = "is for topics; for the settled messages of a queue use retention.acked"
-            self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)
+            fault("compact_by", "is for topics; for the settled messages of a queue use retention.acked")
 
     def check_unacked(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
         """Check that ``on_unacked: dead_letter`` has a dead-letter queue."""
@@ -425,6 +514,26 @@ class Loader:
             return value
 
         return VARIABLE.sub(replace, text)
+
+
+def _check_limits(own: dict[str, Any], fault: Callable[[str, str], None]) -> None:
+    """Check that a rule with a limit of messages has a queue of its own."""
+    for key in ("max_messages", "max_bytes"):
+        if own.get(key) is None:
+            continue
+        if _topics_only(own):
+            fault(key, "limits a queue; for a topic use retention:")
+        if own.get("fan_out"):
+            fault(key, "limits a queue with consumers; with fan_out set it for the bound queues")
+
+
+def _check_priority(own: dict[str, Any], fault: Callable[[str, str], None]) -> None:
+    """Check that a rule with ``priority:`` is one of queues with one log for each priority."""
+    for key in ("partitions", "partition_by", "fan_out"):
+        if own.get(key) not in (None, 1, ()):
+            fault(key, "a queue with priorities has a log for each of them: expected priority: true without it")
+    if _topics_only(own):
+        fault("priority", "is for queues: a topic is read in order")
 
 
 def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
