@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple, NewType
 
 NS_PER_SECOND: Final = 1_000_000_000
@@ -66,6 +67,25 @@ def relative_time(text: str, now_ns: int) -> int | None:
         midnight = now_ns - now_ns % _NS_OF["d"] - (_NS_OF["d"] if found[1] == "yesterday" else 0)
         return midnight + hours * _NS_OF["h"] + minutes * _NS_OF["m"] + seconds * NS_PER_SECOND
     return None
+
+
+def rfc3339(ns: int) -> str:
+    """Return a moment as text in UTC with nanoseconds.
+
+    Args:
+        ns: Nanoseconds since the epoch.
+
+    Example:
+        >>> rfc3339(1)
+        '1970-01-01T00:00:00.000000001Z'
+    """
+    seconds, rest = divmod(ns, NS_PER_SECOND)
+    return f"{_to_the_second(seconds)}.{rest:09d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _to_the_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 BEFORE: Final = Now(WallNs(0), MonoNs(0))

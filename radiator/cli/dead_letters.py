@@ -134,7 +134,7 @@ def _written(message: Message) -> Mapping[str, str]:
 
 def _ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     """List the dead-letter queues that match, or all."""
-    from radiator.cli.formats import rfc3339
+    from radiator.cli.formats import to_the_second
     from radiator.cli.tables import Cell, Column, print_table
     from radiator.client.admin import ask_all
 
@@ -158,7 +158,7 @@ def _ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
             each["name"],
             [f"{reason} {count:,}" for reason, count in each["reasons"].items()],
             [f"{name} {count:,}" for name, count in (each["origins"] | each["subscriptions"]).items()],
-            rfc3339(each["oldest_ns"])[:19].replace("T", " ") if each["oldest_ns"] else "-",
+            to_the_second(each["oldest_ns"]) if each["oldest_ns"] else "-",
             f"{each['count']:,}",
         ]
         for each in found
@@ -198,7 +198,8 @@ def _time_ns(message: Message) -> int:
 
 def _show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
     """Print the oldest dead letters of a queue."""
-    from radiator.cli.formats import json_record, rfc3339, visible
+    from radiator.cli.formats import json_record, visible
+    from radiator.clock import rfc3339
 
     shown = 0
     for message in connection.subscribe(queue, headers={"browser": "true"}):

@@ -233,7 +233,7 @@ class Printer:
     def _batch(self, piece: Piece, position: int, header: BatchHeader, following: int) -> None:
         import msgspec
 
-        from radiator.cli.formats import rfc3339
+        from radiator.clock import rfc3339
         from radiator.storage.header import COMPRESSED
 
         packed = bool(header.flags & COMPRESSED)

@@ -12,13 +12,13 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 from unicodedata import category
 
 import msgspec
 
 from radiator.client.message import Message
+from radiator.clock import rfc3339
 
 Show = Callable[[Message], bytes]
 
@@ -38,12 +38,13 @@ def _pairs(headers: Mapping[str, str]) -> bytes:
     return ",".join(f"{name}={value}" for name, value in headers.items()).encode()
 
 
-def rfc3339(ns: int | None) -> str:
-    """Return epoch nanoseconds as a time in UTC with nanoseconds; empty for None."""
-    if ns is None:
-        return ""
-    seconds, rest = divmod(ns, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+def _time_text(ns: int | None) -> str:
+    return "" if ns is None else rfc3339(ns)
+
+
+def to_the_second(ns: int | None) -> str:
+    """Return epoch nanoseconds as a time in UTC for a table, such as ``2026-01-31 12:00:00``; empty for None."""
+    return _time_text(ns)[:19].replace("T", " ")
 
 
 LETTERS: Mapping[str, Letter] = {
@@ -52,7 +53,7 @@ LETTERS: Mapping[str, Letter] = {
     "o": Letter("offset", lambda m: _number(m.offset)),
     "i": Letter("message-id", lambda m: m.id.encode()),
     "T": Letter("receive-time, epoch nanoseconds", lambda m: _number(m.receive_time)),
-    "D": Letter("receive-time, RFC 3339 in UTC", lambda m: rfc3339(m.receive_time).encode()),
+    "D": Letter("receive-time, RFC 3339 in UTC", lambda m: _time_text(m.receive_time).encode()),
     "e": Letter("event-time as the publisher wrote it", lambda m: m.headers.get("event-time", "").encode()),
     "x": Letter("transmit-time as the publisher wrote it", lambda m: m.headers.get("transmit-time", "").encode()),
     "S": Letter("size of the body in bytes", lambda m: b"%d" % len(m.body)),
@@ -155,7 +156,7 @@ def for_people(colour: bool) -> Show:
     dim, name, end = ("\x1b[2m", "\x1b[36m", "\x1b[0m") if colour else ("", "", "")
 
     def show(message: Message) -> bytes:
-        time = rfc3339(message.receive_time)[:-7].replace("T", " ")
+        time = _time_text(message.receive_time)[:-7].replace("T", " ")
         where = visible(message.destination)
         mark = "" if message.offset is None else f"@{message.offset}"
         body = visible(message.body.decode(errors="replace"))

@@ -172,7 +172,8 @@ def _cursor_json(cursor: StoredCursor, backlog: int | None) -> dict[str, Any]:
     }
 
 
-def _print(listed: list[Listed], cursors: list[tuple[StoredCursor, int | None]]) -> None:
+def _print(listed: list[Listed], cursors: list[Backlog]) -> None:
+    from radiator.cli.formats import to_the_second
     from radiator.cli.tables import Column, print_table
 
     same = all(each.destinations == [each.partition.name] for each in listed)
@@ -192,7 +193,7 @@ def _print(listed: list[Listed], cursors: list[tuple[StoredCursor, int | None]])
         oldest = min((each.oldest_ns for each in group if each.oldest_ns is not None), default=None)
         newest = max((each.newest_ns for each in group if each.newest_ns is not None), default=None)
         figures = [*ends, records, size(bytes_), str(segments)]
-        rows.append([name, _destinations(group[0]), *figures, _when(oldest), _when(newest)])
+        rows.append([name, _destinations(group[0]), *figures, to_the_second(oldest), to_the_second(newest)])
     print_table(columns, rows)
     if cursors:
         click.echo()
@@ -243,9 +244,3 @@ def _destinations(each: Listed) -> list[str]:
     more = len(each.destinations) - SHOWN_DESTINATIONS
     shown = sorted(each.destinations)[:SHOWN_DESTINATIONS]
     return [*shown[:-1], f"{shown[-1]} and {more} more"] if more > 0 else shown
-
-
-def _when(ns: int | None) -> str:
-    from radiator.cli.formats import rfc3339
-
-    return rfc3339(ns)[:19].replace("T", " ")

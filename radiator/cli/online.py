@@ -117,7 +117,7 @@ def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
     if not found:
         put_text(f"no client matches {match}")
         return OK
-    from radiator.cli.formats import rfc3339
+    from radiator.cli.formats import to_the_second
     from radiator.cli.tables import Cell, Column, print_table
 
     rows: list[list[Cell]] = []
@@ -130,7 +130,7 @@ def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
                 each["user"] or "-",
                 each["address"],
                 each["version"],
-                rfc3339(each["since_ns"])[:19].replace("T", " ") if each["since_ns"] else "not yet",
+                to_the_second(each["since_ns"]) if each["since_ns"] else "not yet",
                 [*names, f"and {more} more"] if more > 0 else names,
                 _count(each["window"]),
                 _count(each["in_flight"]),
@@ -170,8 +170,7 @@ def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
     After a step forward nothing expires, and retention removes nothing because of the step, until it is confirmed:
     after some time, or with --accept. Needs the monitor right, and --accept the admin right over everything.
     """
-    from radiator.cli.formats import rfc3339
-    from radiator.clock import NS_PER_SECOND
+    from radiator.clock import NS_PER_SECOND, rfc3339
 
     facts = broker.ask("clock.accept" if accept else "clock")
     if as_json:

@@ -33,7 +33,7 @@ from radiator.cli.common import (
 from radiator.cli.hints import warn_of_slips
 from radiator.cli.selection import check_store, destinations_of, read_selection, selection_options, warn_unknown
 from radiator.cli.signals import stop_on_signals
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, rfc3339
 from radiator.config.units import format_duration_ns
 from radiator.errors import ProtocolError
 from radiator.replay.schedule import Speed, parse_speed
@@ -273,4 +273,4 @@ def _describe(result: Result) -> str:
 
 
 def _moment(ns: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ns // NS_PER_SECOND))
+    return f"{rfc3339(ns)[:19]}Z"

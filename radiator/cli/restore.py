@@ -21,7 +21,7 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
     Every file is compared with its checksum before anything is written. Damaged files are reported, and the exit code
     is then 6.
     """
-    from radiator.cli.formats import rfc3339
+    from radiator.clock import rfc3339
     from radiator.storage.files import FileSystem
     from radiator.upkeep.copying import Copier
     from radiator.upkeep.manifest import MANIFEST

@@ -17,13 +17,12 @@ import contextlib
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from radiator.clock import rfc3339
 from radiator.columns.delivery_records import HEADERS
 from radiator.export.deliveries import DeliveryRow
 from radiator.export.rows import Row
@@ -86,17 +85,8 @@ class Writer:
         """Drop what is buffered, silently, because the file is dropped."""
 
 
-def time_text(ns: int | None) -> str | None:
-    """Return a time in RFC 3339 in UTC, to the nanosecond; None for None."""
-    if ns is None:
-        return None
-    seconds, rest = divmod(ns, 1_000_000_000)
-    return f"{_second(seconds)}.{rest:09d}Z"
-
-
-@lru_cache(maxsize=1024)
-def _second(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+def _time(ns: int | None) -> str | None:
+    return None if ns is None else rfc3339(ns)
 
 
 def _fields(row: Row) -> dict[str, Any]:
@@ -106,9 +96,9 @@ def _fields(row: Row) -> dict[str, Any]:
         "partition": row.partition,
         "offset": row.offset,
         "message_id": row.message_id,
-        "receive_time": time_text(row.receive_ns),
-        "event_time": time_text(row.event_ns),
-        "transmit_time": time_text(row.transmit_ns),
+        "receive_time": _time(row.receive_ns),
+        "event_time": _time(row.event_ns),
+        "transmit_time": _time(row.transmit_ns),
         "receive_ns": row.receive_ns,
         "event_ns": row.event_ns,
         "transmit_ns": row.transmit_ns,
@@ -229,7 +219,7 @@ def _delivery_schema() -> Any:
 
 def _delivery_fields(row: DeliveryRow) -> dict[str, Any]:
     fields = {name: getattr(row, name, None) for name in DELIVERIES.columns}
-    return {**fields, "delivered_at": time_text(row.delivered_ns), "settled_at": time_text(row.settled_ns)}
+    return {**fields, "delivered_at": _time(row.delivered_ns), "settled_at": _time(row.settled_ns)}
 
 
 MESSAGES = Table(COLUMNS, ("body_base64",), _fields, _message_schema, _ARROW)

@@ -14,11 +14,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import zip_longest
 
 from radiator import limits
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import rfc3339
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names, salt
 from radiator.storage.files import FileSystem, opened, read_file, read_fully
@@ -279,9 +278,8 @@ class Fsck:
         else:
             return
         first, last_ns = found.first_late, found.segments[-1].latest_ns
-        text = (
-            f"receive times from offset {first} on are later than {_utc(self.latest_ns)}, the last is {_utc(last_ns)}: "
-        )
+        latest = rfc3339(self.latest_ns)
+        text = f"receive times from offset {first} on are later than {latest}, the last is {rfc3339(last_ns)}: "
         if reason := check_files.needed_by_archive(self.fs, found.directory, first):
             text += f"they must stay, because {reason}"
         else:
@@ -428,11 +426,6 @@ def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
     text = f"{finding.text}; copied to {path}"
     place = (finding.start, finding.end, finding.first_offset, finding.last_offset)
     return Finding("quarantined", finding.path, text, *place)
-
-
-def _utc(ns: int) -> str:
-    seconds, rest = divmod(ns, NS_PER_SECOND)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 def _unreadable(path: str, error: OSError) -> Finding:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from radiator.cli.formats import ESCAPES, LETTERS, bare, compile_format, for_people, json_line, rfc3339
+from radiator.cli.formats import ESCAPES, LETTERS, bare, compile_format, for_people, json_line, to_the_second
 from radiator.client.message import Message
+from radiator.clock import rfc3339
 
 
 def message(body: bytes = b"body", **headers: Any) -> Message:
@@ -99,4 +100,5 @@ def test_the_line_for_people_cannot_play_with_the_terminal() -> None:
 def test_times_are_exact_to_the_nanosecond() -> None:
     assert rfc3339(1) == "1970-01-01T00:00:00.000000001Z"
     assert rfc3339(-1) == "1969-12-31T23:59:59.999999999Z"
-    assert rfc3339(None) == ""
+    assert to_the_second(1_999_999_999) == "1970-01-01 00:00:01"
+    assert to_the_second(None) == ""
