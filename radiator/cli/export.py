@@ -68,9 +68,6 @@ def export(
     from radiator.export.files import Export, Lost
 
     of_deliveries = table == DELIVERIES
-    kind = kind or _format_of(target)
-    if kind == "parquet" and target == "-":
-        raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     if mark_archived:
         _check_mark(
             data,
@@ -83,6 +80,9 @@ def export(
                 f"--table {DELIVERIES}": of_deliveries,
             },
         )
+    kind = kind or _format_of(target)
+    if kind == "parquet" and target == "-":
+        raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     chosen = _partitions(data, () if of_deliveries else partitions)
     if of_deliveries:
         chosen = [each for each in chosen if DESTINATION in (names_of(each) or {DESTINATION})]

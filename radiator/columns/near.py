@@ -41,16 +41,15 @@ def near(name: str, known: Collection[str], most: int = 1) -> list[str]:
     return difflib.get_close_matches(name, known, n=most) or difflib.get_close_matches(stem, known, n=most)
 
 
-def did_you_mean(name: str, known: Collection[str], most: int = 1) -> str:
+def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return the end of an error message: ``; did you mean /topic/orders?``, or an empty text without a similar name.
 
     Args:
         name: A name or a pattern that does not exist.
         known: The existing names.
-        most: The maximum number of suggestions.
     """
-    found = near(name, known, most)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    found = near(name, known)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def unheard(destinations: str, known: Collection[str]) -> Iterator[str]:

@@ -307,17 +307,7 @@ def _cut(
     if exact:  # the index could cut off nothing
         return _Cut(segment, located, [] if located.end - located.start < uncut else None)
     entries = index_of(fs, segment)
-    # Offsets and times both increase. So the entries before the selection are a prefix, and those after it a suffix.
-    # The first matching record comes after the last entry of the prefix, the last one before the suffix.
-    start, end = 0, len(entries)
-    while start < end and (
-        entries[start].base_offset <= low or entries[start].min_receive_ns < selection.receive_low_ns
-    ):
-        start += 1
-    while end > start and (
-        entries[end - 1].base_offset >= high or entries[end - 1].min_receive_ns >= selection.receive_high_ns
-    ):
-        end -= 1
+    start, end = _selected(entries, low, high, selection)
     wanted = located
     if located.first_offset == whole.first_offset:
         first = next((entry for entry in reversed(entries[:start]) if entry_matches(fs, segment, entry)), None)
@@ -328,6 +318,24 @@ def _cut(
         if last:
             wanted = replace(wanted, end=last.position, next_offset=last.base_offset)
     return _Cut(segment, wanted, entries[start:end])
+
+
+def _selected(entries: Sequence[IndexEntry], low: int, high: int, selection: Selection) -> tuple[int, int]:
+    """Return the range of the entries inside the selection.
+
+    Offsets and times both increase. So the entries before the selection are a prefix, and those after it a suffix. The
+    first matching record comes after the last entry of the prefix, the last one before the suffix.
+    """
+    start, end = 0, len(entries)
+    while start < end and (
+        entries[start].base_offset <= low or entries[start].min_receive_ns < selection.receive_low_ns
+    ):
+        start += 1
+    while end > start and (
+        entries[end - 1].base_offset >= high or entries[end - 1].min_receive_ns >= selection.receive_high_ns
+    ):
+        end -= 1
+    return start, end
 
 
 def _count(total: int, options: ReadOptions) -> int:

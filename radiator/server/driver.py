@@ -181,70 +181,14 @@ class Driver:
 
     def _run_turn(self, now: clock.Now) -> None:
         self.scheduled = False
-        start_ns = now.mono
         broker = self.broker
-        brought = False  # this turn may have created work for the disk
-        if self._committing:
-            broker.take_finished(now)
-        elif self._delay.wanted(broker.pending_bytes, now.mono):
-            broker.take_finished(now)
-            self._delay_timer.again(self._delay_over)
-        else:
-            try:
-                jobs = broker.take(now)
-            except Exception:
-                abort_process()  # some jobs would wait for ever
-            if broker.dirty_sources and not self._settling:
-                self._settling = True
-                self._settle_timer.again(self._settle)
-            if not jobs:
-                if self._disk.idle and not self.idle.is_set():
-                    self.idle.set()
-            elif self._disk.idle and self._inline.allows(jobs, len(self.transports)):
-                now = self._complete(self._inline.run(jobs))  # its results are sent in this turn
-                brought = True
-            else:
-                self._committing = True
-                self.idle.clear()
-                self._delay.started(jobs, now.mono)
-                self._disk.submit(partial(self._run_group, jobs), self._committed)
-        more = False
-        if broker.ready.busy:
-            for _ in range(PUMPS_PER_TURN):
-                more = broker.ready.pump()
-                if not more or broker.budget.exhausted:
-                    break
-                brought = self._flush() or brought  # frees the bytes of a run before the next run
-        for read in broker.take_reads():
-            if read.job.finished:
-                self._read_done(read)
-            else:
-                self._reads.submit(partial(run_read, read), self._read_done)
-        if not self._maintaining and (rewrite := broker.store.maintenance.take()) is not None:
-            self._maintaining = True
-            self._maintenance.submit(partial(run_maintenance, rewrite, self._throttle), self._maintenance_done)
-        if (checkpoint := broker.store.checkpoints.take()) is not None:
-            self._checkpoints.submit(partial(run_checkpoint, checkpoint), self._checkpointed)
-        brought = self._flush() or brought
-        if self._closing:
-            for transport in list(self._closing):
-                try:
-                    transport.try_finish()
-                except Exception as error:
-                    transport.fail(error)
-                if transport.closed:
-                    del self._closing[transport]
+        brought = self._commit(now)  # this turn may have created work for the disk
+        more, sent = self._pump()
+        self._submit_other_work()
+        brought |= self._flush() or sent
+        self._finish_closing()
         self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX and not self._checkpoints_behind
-        self.scheduler.begin_queued(start_ns)
-        for transport in list(self.paused):
-            try:
-                if transport.resume() and self.scheduler.round_over:
-                    self.wake()
-                    break
-            except Exception as error:
-                transport.fail(error)
-        more |= self.scheduler.run_queued()
-        broker.budget.took(self.scheduler.next_round())
+        more |= self._read_on(now.mono)
         # Acknowledgements by what was just sent. Otherwise the timer, or the end of the group, causes a turn.
         settled = broker.dirty_sources and not (self._settling or self._committing)
         if (
@@ -257,6 +201,86 @@ class Driver:
             self.wake()
         if min(broker.timing.next_ns, broker.throttle.next_ns) < self._deadline_ns:
             self._meet_deadline(clock.now())
+
+    def _commit(self, now: clock.Now) -> bool:
+        """Submit what has collected to the disk thread, or wait. Return True if the group was done in this turn."""
+        broker = self.broker
+        if self._committing:
+            broker.take_finished(now)
+            return False
+        if self._delay.wanted(broker.pending_bytes, now.mono):
+            broker.take_finished(now)
+            self._delay_timer.again(self._delay_over)
+            return False
+        try:
+            jobs = broker.take(now)
+        except Exception:
+            abort_process()  # some jobs would wait for ever
+        if broker.dirty_sources and not self._settling:
+            self._settling = True
+            self._settle_timer.again(self._settle)
+        if not jobs:
+            if self._disk.idle and not self.idle.is_set():
+                self.idle.set()
+            return False
+        if self._disk.idle and self._inline.allows(jobs, len(self.transports)):
+            self._complete(self._inline.run(jobs))  # its results are sent in this turn
+            return True
+        self._committing = True
+        self.idle.clear()
+        self._delay.started(jobs, now.mono)
+        self._disk.submit(partial(self._run_group, jobs), self._committed)
+        return False
+
+    def _pump(self) -> tuple[bool, bool]:
+        """Deliver what is ready. Return whether more is ready, and whether bytes were sent."""
+        broker = self.broker
+        more = sent = False
+        if broker.ready.busy:
+            for _ in range(PUMPS_PER_TURN):
+                more = broker.ready.pump()
+                if not more or broker.budget.exhausted:
+                    break
+                sent = self._flush() or sent  # frees the bytes of a run before the next run
+        return more, sent
+
+    def _submit_other_work(self) -> None:
+        """Submit cold reads, a rewrite of a segment, and a checkpoint to their threads."""
+        store = self.broker.store
+        for read in self.broker.take_reads():
+            if read.job.finished:
+                self._read_done(read)
+            else:
+                self._reads.submit(partial(run_read, read), self._read_done)
+        if not self._maintaining and (rewrite := store.maintenance.take()) is not None:
+            self._maintaining = True
+            self._maintenance.submit(partial(run_maintenance, rewrite, self._throttle), self._maintenance_done)
+        if (checkpoint := store.checkpoints.take()) is not None:
+            self._checkpoints.submit(partial(run_checkpoint, checkpoint), self._checkpointed)
+
+    def _finish_closing(self) -> None:
+        """Shut down the sending side of the closing transports that have sent all."""
+        for transport in list(self._closing):
+            try:
+                transport.try_finish()
+            except Exception as error:
+                transport.fail(error)
+            if transport.closed:
+                del self._closing[transport]
+
+    def _read_on(self, start_ns: clock.MonoNs) -> bool:
+        """Resume the paused transports, and read the busy ones. Return True if some of these have more."""
+        self.scheduler.begin_queued(start_ns)
+        for transport in list(self.paused):
+            try:
+                if transport.resume() and self.scheduler.round_over:
+                    self.wake()
+                    break
+            except Exception as error:
+                transport.fail(error)
+        more = self.scheduler.run_queued()
+        self.broker.budget.took(self.scheduler.next_round())
+        return more
 
     def _flush(self) -> bool:
         """Send the bytes of all sessions that have some. Return True if there were any."""

@@ -283,8 +283,7 @@ class _Backup:
         for _ in range(TRIES_MAX):
             there = segment_bases(fs, stored.directory)
             if not there and not fs.has_name(stored.directory):
-                for base in copied:
-                    fs.remove(layout.segment_path(partial, base))
+                self._keep_only(copied, [], partial)
                 fs.rmdir(partial)
                 return None
             bases = [base for base in there if head and base <= head.segment_base]
@@ -303,14 +302,18 @@ class _Backup:
             raise StorageError(
                 f"{stored.directory}: changes faster than it can be copied; try again at a time with less traffic"
             )
-        for base in [base for base in copied if base not in bases]:
-            del copied[base]
-            fs.remove(layout.segment_path(partial, base))  # retention has passed it: it would stand before a hole
+        self._keep_only(copied, bases, partial)
         self.files += copied.values()
         self._small_files(stored, bases, copied, head)
         start = bases[0] if bases else stored.next_offset
         end = max(head.next_offset if head else stored.next_offset, self.decided.get(stored.name, 0))
         return CopiedPartition(stored.name, start, end, sum(file.size_bytes for file in copied.values()))
+
+    def _keep_only(self, copied: dict[int, CopiedFile], bases: list[int], partial: str) -> None:
+        """Remove the copies of segments that retention has passed meanwhile: they would stand before a hole."""
+        for base in [base for base in copied if base not in bases]:
+            del copied[base]
+            self.fs.remove(layout.segment_path(partial, base))
 
     def _segment(self, stored: StoredPartition, base: int, head: Head | None) -> CopiedFile:
         fs, path = self.fs, _relative(stored, base)

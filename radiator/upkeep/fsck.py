@@ -243,16 +243,7 @@ class Fsck:
         listed = fs.listdir(directory)
         bases = sorted(base for base in map(layout.segment_base, listed) if base is not None)
         found.findings += self._unexpected_files(directory, listed, bases)
-        if head is None and not (raw is not None and not any(raw) and len(bases) < 2):
-            self._no_head(found, raw, bases)
-        elif head is None:
-            head = layout.Head(bases[0] if bases else 0, 0, bases[0] if bases else 0)  # nothing was ever committed
-        if bases and head is not None and head.segment_base < bases[0] == head.next_offset:
-            head = layout.Head(bases[0], 0, bases[0])  # rolled while idle, and retention removed the segments before
-        if bases and head is not None and head.segment_base not in bases:
-            text = f"names the segment {head.segment_base}, which does not exist"
-            found.findings.append(Finding("head", layout.head_path(directory), text))
-            head = None
+        head = self._committed_end(found, head, raw, bases)
         found.next_offset = head.next_offset if head is not None else 0
         if not bases and head is not None and head.next_offset:
             text = "all segments are missing; their offsets are not reused"
@@ -265,6 +256,24 @@ class Fsck:
         self._names(found)
         self._future(found)
         found.findings += check_files.run(fs, directory, found.next_offset, self.live, self.latest_ns)
+
+    def _committed_end(
+        self, found: PartitionCheck, head: layout.Head | None, raw: bytes | None, bases: list[int]
+    ) -> layout.Head | None:
+        """Return where the committed part of a log ends; None, with a finding, if that is unknown."""
+        if head is None:
+            if raw is None or any(raw) or len(bases) > 1:
+                self._no_head(found, raw, bases)
+                return None
+            base = bases[0] if bases else 0
+            return layout.Head(base, 0, base)  # nothing was ever committed
+        if not bases or head.segment_base in bases:
+            return head
+        if head.segment_base < bases[0] == head.next_offset:
+            return layout.Head(bases[0], 0, bases[0])  # rolled while idle, and retention removed the segments before
+        text = f"names the segment {head.segment_base}, which does not exist"
+        found.findings.append(Finding("head", layout.head_path(found.directory), text))
+        return None
 
     def _future(self, found: PartitionCheck) -> None:
         """Report receive times that are later than allowed."""

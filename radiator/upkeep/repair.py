@@ -101,22 +101,9 @@ class Repair:
     def run(self, fsck: Fsck, findings: list[Finding]) -> Iterator[str]:
         """Repair what a check has found, and yield what was done, in words."""
         for partition in fsck.checked:
-            kinds = {finding.kind for finding in partition.findings}
-            for finding in partition.findings:
-                if finding.kind in ("damaged", "gap") or (finding.kind == "torn" and "head" in kinds):
-                    yield from self._put_aside(finding)
-            yield from self._names(partition, kinds)
-            for segment in partition.segments:
-                yield from self._index(partition, segment)
+            yield from self._files_of(partition)
         for finding in findings:
-            if finding.kind == "leftover":
-                self._run(finding.path, "remove", self.fs.remove, finding.path)
-                yield f"{finding.path}: removed"
-            elif finding.kind == "mode":
-                facts = self.fs.stat(finding.path)
-                mode = layout.DIRECTORY_MODE if facts is not None and facts.is_dir else layout.FILE_MODE
-                self._run(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
-                yield f"{finding.path}: mode {mode:04o}"
+            yield from self._other_file(finding)
         self._opened = True
         for note in self._store.open(self._now, Allowance(EVERYTHING)):
             if note.kind == "torn":
@@ -125,15 +112,40 @@ class Repair:
         for path, kind in {(finding.path, finding.kind): None for finding in findings if finding.kind in BY_OPENING}:
             yield f"{path}: {BY_OPENING[kind]}"
         for partition in fsck.checked:
-            opened = self._store.partitions.get(partition.name)
-            if partition.next_offset and opened is not None and not opened.segments:
-                begin = (empty_log, self.fs, partition.directory, partition.next_offset)
-                self._run(partition.directory, "begin a segment", *begin)
-                yield f"{partition.directory}: restarted at offset {partition.next_offset}"
+            yield from self._restart(partition)
         self._opened = False
         self._store.close()
         self._store = Store(self.root, self.fs)
         self._store.acquire(REMEDY)
+
+    def _files_of(self, partition: PartitionCheck) -> Iterator[str]:
+        """Copy the damaged bytes of a partition, and write its caches again."""
+        kinds = {finding.kind for finding in partition.findings}
+        for finding in partition.findings:
+            if finding.kind in ("damaged", "gap") or (finding.kind == "torn" and "head" in kinds):
+                yield from self._put_aside(finding)
+        yield from self._names(partition, kinds)
+        for segment in partition.segments:
+            yield from self._index(partition, segment)
+
+    def _other_file(self, finding: Finding) -> Iterator[str]:
+        """Remove a file that is left over, or set the mode of one that others may read."""
+        if finding.kind == "leftover":
+            self._run(finding.path, "remove", self.fs.remove, finding.path)
+            yield f"{finding.path}: removed"
+        elif finding.kind == "mode":
+            facts = self.fs.stat(finding.path)
+            mode = layout.DIRECTORY_MODE if facts is not None and facts.is_dir else layout.FILE_MODE
+            self._run(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
+            yield f"{finding.path}: mode {mode:04o}"
+
+    def _restart(self, partition: PartitionCheck) -> Iterator[str]:
+        """Begin a segment in a partition that has lost all of them, where its offsets go on."""
+        opened = self._store.partitions.get(partition.name)
+        if partition.next_offset and opened is not None and not opened.segments:
+            begin = (empty_log, self.fs, partition.directory, partition.next_offset)
+            self._run(partition.directory, "begin a segment", *begin)
+            yield f"{partition.directory}: restarted at offset {partition.next_offset}"
 
     def _missing(self) -> Iterator[str]:
         """Set the cursors of queues behind what is missing from the start of their logs."""
