@@ -10,6 +10,7 @@ has stored the message, ``subscribe`` when the subscription is in effect.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from radiator.client.message import Message
 from radiator.client.producer import BATCH_MESSAGES, LINGER_SECONDS, MAX_PENDING, OnDelivery, Producer
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import Reconnect, policy_of
-from radiator.client.requests import LazyRequests
+from radiator.client.requests import Requests
 from radiator.client.sending import Body, Headers, Sendable
 from radiator.client.session import Hello, Session, subscribe_values
 from radiator.client.sockets import open_socket
@@ -132,7 +133,8 @@ class Connection(BaseConnection):
 
     def __init__(self, link: Link, tracing: Tracing | None = None) -> None:
         super().__init__(link, tracing)
-        self._requests = LazyRequests(self)
+        self._requests: Requests | None = None  # from the first request on
+        self._requesting = threading.Lock()
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -242,7 +244,13 @@ class Connection(BaseConnection):
             ValueError: A header is not allowed.
             TypeError: The body is neither bytes nor text.
         """
-        return self._requests.get().call(destination, body, headers, self.link.timeout if timeout is None else timeout)
+        with self._requesting:
+            requests = self._requests
+            if requests is None or requests.error is not None:
+                requests = Requests(self)
+                self.open_subscription(requests, {})
+                self._requests = requests
+        return requests.call(destination, body, headers, self.link.timeout if timeout is None else timeout)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ waits for its id. Late and unexpected replies are counted and dropped.
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import TYPE_CHECKING
 
 from radiator.client.errors import Disconnected, TimedOut, copy_error
@@ -82,12 +81,11 @@ class Requests(Subscription):
             self.connection.send(destination, body, extra, receipt=False)
             with link.lock:
                 self._arrival.wait_for(
-                    lambda: self._replies[key] is not None or key in self._lost or self._problem(), timeout
+                    lambda: self._replies[key] is not None or key in self._lost or self.problem, timeout
                 )
                 frame = self._replies[key]
-                problem = self._problem()
-                if frame is None and problem is not None:
-                    raise copy_error(problem)
+                if frame is None and self.problem is not None:
+                    raise copy_error(self.problem)
                 if frame is None and key in self._lost:
                     raise Disconnected("the connection was lost before the reply came; the request may be processed")
         finally:
@@ -101,31 +99,3 @@ class Requests(Subscription):
                 "is the replying program subscribed, or does it need a longer timeout?"
             )
         return Message(frame.headers, frame.body, self)
-
-
-class LazyRequests:
-    """Create the reply queue of a connection at the first request.
-
-    Args:
-        connection: The connection that sends the requests.
-    """
-
-    def __init__(self, connection: BaseConnection) -> None:
-        self._connection = connection
-        self._making = threading.Lock()
-        self._requests: Requests | None = None
-
-    def get(self) -> Requests:
-        """Return the reply queue; the first call subscribes to it.
-
-        Raises:
-            ServerError: The broker refused the subscription.
-            TimedOut: The receipt of the subscription did not come in time.
-            Disconnected: The connection has ended.
-        """
-        with self._making:
-            if self._requests is None or self._requests.error is not None:
-                requests = Requests(self._connection)
-                self._connection.open_subscription(requests, {})
-                self._requests = requests
-            return self._requests

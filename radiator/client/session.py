@@ -270,10 +270,23 @@ class Inbox:
         self._stale = 0  # of the frames: those of earlier connections
         self._last_ids: dict[str, tuple[int, str]] = {}  # by partition: the last offset and its message-id
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} to {self.destination}, ack {self.ack}>"
+
     @property
     def pending(self) -> int:
         """The number of messages that were received and not read yet."""
         return len(self._frames)
+
+    @property
+    def problem(self) -> ClientError | None:
+        """The reason why no more messages will come, or None."""
+        return self._session.error or self.error
+
+    @property
+    def decided(self) -> bool:
+        """True if ``take`` need not wait: a message has come, or none will."""
+        return bool(self._frames) or self.ended or self.problem is not None
 
     def set_headers(self, headers: Headers) -> None:
         """Store the headers of the SUBSCRIBE frame.
@@ -370,14 +383,34 @@ class Inbox:
         self._last_ids[partition] = (int(offset), headers.get("message-id", ""))
         return True
 
-    def take(self) -> tuple[Frame, int]:
-        """Remove the oldest frame, and return it with its generation: 0 for a frame of an earlier connection."""
+    def take(self) -> tuple[Frame, int] | None:
+        """Remove the oldest frame, and return it with its generation: 0 for a frame of an earlier connection.
+
+        Returns:
+            None if there is no frame.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended, and frames that came before do not count.
+        """
+        if self.problem is not None and not (self.ack == "auto" and self._frames) and not self.ended:
+            raise copy_error(self.problem)
+        if not self._frames:
+            return None
         frame = self._frames.popleft()
         self._session.taken(frame)
         if self._stale:
             self._stale -= 1
             return frame, 0
         return frame, self._session.generation
+
+    def close_inbox(self) -> bool:
+        """End the subscription here, and return True if UNSUBSCRIBE is to be sent."""
+        subscribed = self._session.inboxes.pop(self.id, None) is not None
+        due = subscribed and not self.ended and self._session.error is None
+        self.ended = True
+        self.clear()
+        return due
 
     def clear(self) -> None:
         """Drop all frames."""

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from radiator.client.errors import ClientError, Disconnected, StaleDelivery, copy_error
+from radiator.client.errors import ClientError, Disconnected, StaleDelivery
 from radiator.client.message import Message, Receiver
 from radiator.client.session import OnLoss
 
@@ -36,9 +36,6 @@ class Subscription(Receiver):
     def __init__(self, connection: BaseConnection, name: str, destination: str, ack: str) -> None:
         super().__init__(connection, name, destination, ack)
         self._arrival = threading.Condition(self._link.lock)
-
-    def __repr__(self) -> str:
-        return f"<Subscription {self.id} to {self.destination}, ack {self.ack}>"
 
     def wake(self) -> None:
         """Wake the threads that wait for a message. Called with the lock held."""
@@ -62,24 +59,19 @@ class Subscription(Receiver):
         link = self._link
 
         def decided() -> bool:
-            return bool(self._frames) or self.ended or self._problem() is not None or (stop is not None and stop.asked)
+            return self.decided or (stop is not None and stop.asked)
 
         with link.lock:
             if not decided():
                 self._arrival.wait_for(decided, timeout)
             if stop is not None and stop.asked:
                 return None
-            problem = self._problem()
-            if problem is not None and not (self.ack == "auto" and self._frames) and not self.ended:
-                raise copy_error(problem)
-            if not self._frames:
+            taken = self.take()
+            if taken is None:
                 return None
-            frame, generation = self.take()
             link.taken()
+        frame, generation = taken
         return Message(frame.headers, frame.body, self, frame.head.raw, generation)
-
-    def _problem(self) -> ClientError | None:
-        return self._link.error or self.error
 
     def receive_latest(self, timeout: float | None = None) -> Message | None:
         """Return the newest message, and acknowledge the older ones for this subscription.
@@ -177,14 +169,11 @@ class Subscription(Receiver):
         link = self._link
         session = link.session
         with link.lock:
-            subscribed = session.inboxes.pop(self.id, None) is not None
-            had_ended = self.ended
-            self.ended = True
-            self.clear()
+            due = self.close_inbox()
             link.taken()
             self._arrival.notify_all()
             generation = session.generation
-        if subscribed and not had_ended and link.error is None:
+        if due:
             try:
                 link.ask(
                     lambda receipt: session.protocol.unsubscribe(self.id, receipt=receipt), OnLoss.DONE, generation

@@ -382,7 +382,7 @@ def test_a_late_reply_is_dropped(fake: FakeBroker) -> None:
         with pytest.raises(TimeoutError, match=r"no reply to the request to /queue/rpc within 0\.05 s"):
             connection.request("/queue/rpc", b"slow", timeout=0.05)
         assert connection.request("/queue/rpc", b"fast", timeout=20).body == b"fast"
-        assert connection._requests.get().dropped == 1
+        assert connection._requests is not None and connection._requests.dropped == 1
 
 
 def test_heart_beats_are_sent_and_a_silent_broker_is_noticed() -> None:

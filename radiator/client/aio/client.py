@@ -524,9 +524,6 @@ class Subscription(Inbox):
         self._arrival = asyncio.Event()
         self._opening = asyncio.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Subscription {self.id} to {self.destination}, ack {self.ack}>"
-
     def wake(self) -> None:
         """Wake the tasks that wait for a message."""
         self._arrival.set()
@@ -583,23 +580,17 @@ class Subscription(Inbox):
         await self.open()
         try:
             async with asyncio.timeout(timeout):
-                while not self._decided():
+                while not self.decided:
                     self._arrival.clear()
                     await self._arrival.wait()
         except TimeoutError:
             pass
-        link = self.client.link
-        problem = link.error or self.error
-        if problem is not None and not (self.ack == "auto" and self._frames) and not self.ended:
-            raise copy_error(problem)
-        if not self._frames:
+        taken = self.take()
+        if taken is None:
             return None
-        frame, generation = self.take()
-        link.taken()
+        frame, generation = taken
+        self.client.link.taken()
         return Message(frame.headers, frame.body, self, frame.head.raw, generation)
-
-    def _decided(self) -> bool:
-        return bool(self._frames) or self.ended or self.client.link.error is not None or self.error is not None
 
     def receive(self, timeout: float | None = None) -> Delivery:
         """Return an async context manager for the next message, which is None if none came in time.
@@ -680,13 +671,10 @@ class Subscription(Inbox):
         """
         link = self.client.link
         session = link.session
-        subscribed = session.inboxes.pop(self.id, None) is not None
-        had_ended = self.ended
-        self.ended = True
-        self.clear()
+        due = self.close_inbox()
         link.taken()
         self.wake()
-        if subscribed and not had_ended and link.error is None:
+        if due:
             try:
                 pending = await link.ask(
                     lambda receipt: session.protocol.unsubscribe(self.id, receipt=receipt),
@@ -892,9 +880,8 @@ class _Requests(Subscription):
         self._fail(Disconnected("the connection was lost before the reply came; the request may be processed"))
 
     def wake(self) -> None:
-        problem = self.client.link.error or self.error
-        if problem is not None:
-            self._fail(problem)
+        if self.problem is not None:
+            self._fail(self.problem)
 
     def _fail(self, error: ClientError) -> None:
         for waiting in self._replies.values():
