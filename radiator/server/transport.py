@@ -14,8 +14,11 @@ connection.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import socket as std_socket
+import sys
+import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +28,6 @@ from radiator import clock
 from radiator.broker.access import too_late
 from radiator.broker.publishing.sending import goes_to_disk
 from radiator.errors import ProtocolError
-from radiator.server import kernel
 from radiator.stomp.heartbeat import HeartBeat
 
 if TYPE_CHECKING:
@@ -285,7 +287,7 @@ class Transport:
         if self.closed or not self._pending_bytes or not self.could_read():
             return False
         try:
-            return kernel.unread_bytes(self.sock) == 0
+            return unread_bytes(self.sock) == 0
         except OSError:
             return True
 
@@ -357,7 +359,7 @@ class Transport:
         return acted
 
     def _connect_timed_out(self) -> None:
-        late = kernel.unread_bytes(self.sock) and not self._paused  # the broker is late, not the client
+        late = unread_bytes(self.sock) and not self._paused  # the broker is late, not the client
         self._set_timer(LATE_SECONDS if late else 0.0, self._too_late)
 
     def _too_late(self) -> None:
@@ -438,7 +440,7 @@ class Transport:
             return  # closing has timers of its own
         if (self._paused or self._queued) and self._may_send_heartbeat():
             heart_beat.received(now_ns)
-        if heart_beat.is_dead(now_ns) and not self._paused and kernel.unread_bytes(self.sock):
+        if heart_beat.is_dead(now_ns) and not self._paused and unread_bytes(self.sock):
             heart_beat.received(now_ns)  # the broker is late, not the peer
         if heart_beat.is_dead(now_ns):
             self._close_silent(heart_beat)
@@ -469,7 +471,7 @@ class Transport:
         """
         if self.peer_ended or not self.session.choked:
             return not self.peer_ended
-        before, self._unread = self._unread, kernel.unread_bytes(self.sock)
+        before, self._unread = self._unread, unread_bytes(self.sock)
         return self._unread != before
 
     # --- closing ------------------------------------------------------------------------------------------------------
@@ -526,7 +528,7 @@ class Transport:
         if self.closed or not self._shut:
             return not self.closed
         try:
-            return kernel.unsent_bytes(self.sock) > 0
+            return unsent_bytes(self.sock) > 0
         except OSError:
             return False
 
@@ -569,3 +571,21 @@ class Transport:
             self._writer.stop()
             self._writer.close()
             self._writer = None
+
+
+def unread_bytes(sock: std_socket.socket) -> int:
+    """Return the number of received bytes that were not read.
+
+    Raises:
+        OSError: The socket is closed.
+    """
+    return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def unsent_bytes(sock: std_socket.socket) -> int:
+    """Return the number of sent bytes that the peer has not acknowledged.
+
+    Raises:
+        OSError: The socket is closed.
+    """
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -161,7 +161,7 @@ def pause(broker: Services, request: Request) -> None:
     name = request.text("name")
     cursor, queue = _find(broker, request, name)
     if queue is None:
-        raise ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url ADDRESS` lists them.")
+        raise _no_queue(name)
     queue.pause()
     pauses = broker.registry.pauses
     pauses.pause(cursor, request.now.wall)
@@ -181,9 +181,13 @@ def resume(broker: Services, request: Request) -> None:
         queue.resume()
         broker.ready.queue(queue)
     elif not pauses.has(cursor):
-        raise ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url ADDRESS` lists them.")
+        raise _no_queue(name)
     pauses.remove(cursor)
     _answer(broker, request, cursor, {"name": name, "paused": False})
+
+
+def _no_queue(name: str) -> ProtocolError:
+    return ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url ADDRESS` lists them.")
 
 
 def _answer(broker: Services, request: Request, cursor: str, fields: dict[str, Any]) -> None:
