@@ -136,7 +136,7 @@ setup(
     packages=find_packages(include=["radiator", "radiator.*"]),
     package_data={
         "radiator": ["py.typed", "_speed.pyi"],
-        "radiator.spark": ["templates/*", "ScanRule.java"],
+        "radiator.spark": ["templates/*", "*.java"],
         "radiator.console": CONSOLE,
     },
     ext_modules=[SPEED] if HAS_CYTHON or REQUIRED else [],

@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.WeakHashMap;
 
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
@@ -31,12 +32,18 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
 import org.apache.spark.sql.sources.EqualTo;
@@ -70,22 +77,29 @@ import org.apache.spark.unsafe.types.UTF8String;
  * own. The schema of that reader has the columns that the query uses; the metadata of its first column has the filters
  * and the ends of the log as of the first query over the DataFrame. radiator/spark/pruned.py reads both.
  *
- * The rule is compiled in the driver's JVM when the format is registered (radiator/spark/scan_rule.py). Executors do not
- * need it. Whatever it does not recognise stays as Spark planned it.
+ * The rule is compiled in the driver's JVM when the format is registered (radiator/spark/scan_rule.py). Executors need
+ * only ColumnarReaderFactory. Whatever the rule does not recognise stays as Spark planned it.
  */
 public final class ScanRule extends Rule {
     private static final String FORMAT = "radiator";
     private static final int PLANS_MAX = 64;  // stored plans of a DataFrame
 
     private final StructType table;  // the columns of the source
+    private final String jar;  // has the classes that executors need
     private final Map firstPlans = new WeakHashMap();  // PythonDataSourceV2 of a DataFrame -> Plans
 
-    public ScanRule(String schema) {
+    public ScanRule(String schema, String jar) {
         table = (StructType) DataType.fromJson(schema);
+        this.jar = jar;
     }
 
-    /** Adds the rule to a session, once. */
-    public void install(ExperimentalMethods methods) {
+    /** Adds the rule to a session, and the jar to its executors, once. */
+    public void install(SparkSession session) {
+        SparkContext context = session.sparkContext();
+        if (!context.listJars().mkString("\n").contains(new java.io.File(jar).getName())) {
+            context.addJar(jar);
+        }
+        ExperimentalMethods methods = session.experimental();
         List rules = list(methods.extraOptimizations());
         for (int i = 0; i < rules.size(); i++) {
             if (rules.get(i).getClass().getName().equals(ScanRule.class.getName())) {
@@ -691,11 +705,36 @@ public final class ScanRule extends Rule {
             this.schema = schema;
         }
 
+        public Batch toBatch() {
+            return new ColumnarBatches(super.toBatch());
+        }
+
+        public Scan.ColumnarSupportMode columnarSupportMode() {
+            return Scan.ColumnarSupportMode.SUPPORTED;
+        }
+
         public String description() {
             StringBuilder made = new StringBuilder("radiator columns=");
             made.append(Arrays.asList(schema.fieldNames()));
             String[] filters = schema.fields()[0].metadata().getStringArray("radiator.filters");
             return made.append(" filters=").append(Arrays.asList(filters)).toString();
+        }
+    }
+
+    /** The partitions of Spark's scan, with readers that pass batches instead of rows. */
+    private static final class ColumnarBatches implements Batch {
+        private final Batch rows;
+
+        ColumnarBatches(Batch rows) {
+            this.rows = rows;
+        }
+
+        public InputPartition[] planInputPartitions() {
+            return rows.planInputPartitions();
+        }
+
+        public PartitionReaderFactory createReaderFactory() {
+            return new ColumnarReaderFactory((PythonPartitionReaderFactory) rows.createReaderFactory());
         }
     }
 

@@ -1,17 +1,20 @@
 """Add the optimizer rule of the data source to a session: scans read only the columns and records of a query.
 
-``ScanRule.java`` is compiled in the JVM of the driver by Janino, which Spark uses for its generated code, so no jar is
-needed. Without the rule every query has the same result and reads all columns: a session of Spark Connect has no JVM
-within reach, and a version of Spark with other internal classes does not compile the rule.
+``ScanRule.java`` and ``ColumnarReaderFactory.java`` are compiled in the JVM of the driver by Janino, which Spark uses
+for its generated code. Executors get the second one as a jar, as they get the jars of ``spark.jars``. Without the rule
+every query has the same result, and reads all columns as rows: a session of Spark Connect has no JVM within reach, and
+a version of Spark with other internal classes does not compile them.
 
-Uses py4j. Must not import files.
+Uses py4j.
 """
 
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
+from zipfile import ZipFile
 
 from pyspark.sql import SparkSession
 
@@ -43,22 +46,36 @@ def install(spark: SparkSession) -> str | None:
     if isinstance(rule, str):
         return rule
     try:
-        rule.install(session.experimental())
+        rule.install(session)
     except Exception as error:
         return _line(error)
     return None
 
 
 def _compiled(jvm: Any) -> Any:
-    source = files("radiator.spark").joinpath("ScanRule.java").read_text(encoding="utf-8")
+    """Return the rule, or the reason why there is none."""
     try:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(source)
-        constructor = compiler.getClassLoader().loadClass(RULE).getDeclaredConstructors()[0]
-        return constructor.newInstance(jvm.PythonUtils.toArray([SCHEMA.json()]))
+        readers = _compiler(jvm, jvm.java.lang.Thread.currentThread().getContextClassLoader(), "ColumnarReaderFactory")
+        rule = _compiler(jvm, readers.getClassLoader(), "ScanRule")
+        temporary = jvm.java.lang.System.getProperty("java.io.tmpdir")
+        jar = Path(
+            jvm.org.apache.spark.util.Utils.createTempDir(temporary, "radiator").getPath(),
+            "radiator-columnar-reader.jar",
+        )
+        with ZipFile(jar, "w") as made:
+            for name, code in readers.getBytecodes().items():
+                made.writestr(name.replace(".", "/") + ".class", bytes(code))
+        constructor = rule.getClassLoader().loadClass(RULE).getDeclaredConstructors()[0]
+        return constructor.newInstance(jvm.PythonUtils.toArray([SCHEMA.json(), str(jar)]))
     except Exception as error:
         return _line(error)
+
+
+def _compiler(jvm: Any, parent: Any, name: str) -> Any:
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(parent)
+    compiler.cook(files("radiator.spark").joinpath(f"{name}.java").read_text(encoding="utf-8"))
+    return compiler
 
 
 def _line(error: Exception) -> str:

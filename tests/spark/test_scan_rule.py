@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,51 @@ def test_a_query_reads_only_the_columns_and_records_that_it_uses(spark: Any, sto
     assert "columns=[rows]" in where
     assert '["EqualTo","destination",false,"/topic/a"]' in where
     assert '["LessThan","offset",false,5]' in where
+
+
+def test_a_scan_passes_batches_and_counts_what_python_has_sent(spark: Any, store: str, rows: Any) -> None:
+    query = spark.read.format("radiator").load(store).select("offset", "tags").where("size >= 0")
+    plan = query._jdf.queryExecution().executedPlan()
+    assert "ColumnarToRow" in plan.toString()
+    assert sorted(map(str, query.collect())) == sorted(map(str, rows.select("offset", "tags").collect()))
+    scans = plan.collectLeaves()
+    metrics = {each.name().get(): each.value() for each in _values(scans.apply(0).metrics()) if each.name().isDefined()}
+    assert metrics["data returned from Python workers"] > 1000
+    assert metrics["number of output rows"] == 110
+
+
+def test_a_scan_passes_batches_without_generated_code(spark: Any, store: str, rows: Any) -> None:
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    try:
+        found = spark.read.format("radiator").load(store).orderBy("partition", "offset").collect()
+    finally:
+        spark.conf.unset("spark.sql.codegen.wholeStage")
+    assert found == rows.orderBy("partition", "offset").collect()
+
+
+SECOND = """
+import sys
+from radiator.spark import get_session, read
+for _ in range(2):
+    spark = get_session("again")
+    rows = read(spark, sys.argv[1]).select("offset").where("size >= 0")
+    print("ColumnarToRow" in rows._jdf.queryExecution().executedPlan().toString(), len(rows.collect()), flush=True)
+    spark.stop()
+"""
+
+
+@pytest.mark.thorough
+def test_the_second_session_of_a_process_passes_batches_too(store: str) -> None:
+    command = [sys.executable, "-c", SECOND, store]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.stdout.splitlines() == ["True 110", "True 110"], ended.stderr
+
+
+def _values(found: Any) -> list[Any]:
+    each, values = found.values().iterator(), []
+    while each.hasNext():
+        values.append(each.next())
+    return values
 
 
 def test_all_queries_of_a_dataframe_end_where_the_first_one_did(spark: Any, tmp_path: Path) -> None:
