@@ -224,3 +224,22 @@ def test_merged_files_whose_time_is_over_are_removed_also_without_room(
         out = run(str(tmp_path / "data"), files, replace(EAGER, retention_seconds=0))
     assert out.problems == {}
     check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_no_merged_file_is_removed_if_its_new_retention_cannot_be_committed(tmp_path: Path) -> None:
+    """Else readers would miss files that the archive says it has."""
+    fill(tmp_path / "data", count=3000).close()
+    files = open_files(tmp_path / "archive")
+    run(str(tmp_path / "data"), files, replace(EAGER, merge=True))
+    before = load(files)
+    assert before.removed
+
+    def no_room(step: str) -> None:
+        if step == "commit":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    options = replace(EAGER, retention_seconds=0)
+    assert run(str(tmp_path / "data"), files, options, Watch(step=no_room)).problems
+    assert load(files).version == before.version
+    assert all(files.size(path) for path in before.removed)
+    assert run(str(tmp_path / "data"), files, options).vacuumed == len(before.removed)
