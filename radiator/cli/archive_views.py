@@ -18,6 +18,7 @@ from radiator.cli.common import (
     json_option,
     progress,
     put_json,
+    put_result,
     say,
     size,
 )
@@ -176,15 +177,10 @@ def convert(uri: str, as_json: bool) -> int:
             state, converted = convert_log(files)
     except NoArchive as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
-    if as_json:
-        found = {"version": state.version, "files": len(state.files), "records": state.records}
-        put_json({"converted": converted, **found})
-        return OK
+    fields = {"converted": converted, "version": state.version, "files": len(state.files), "records": state.records}
     what = "converted" if converted else "is a Delta table already"
-    click.echo(
-        f"{files.uri}: {what}: {counted(state.version + 1, 'commit')}, {counted(len(state.files), 'file')}, "
-        f"{counted(state.records, 'record')}"
-    )
+    have = f"{counted(len(state.files), 'file')}, {counted(state.records, 'record')}"
+    put_result(as_json, fields, f"{files.uri}: {what}: {counted(state.version + 1, 'commit')}, {have}")
     return OK
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, parsed, progress, put_json, say, size
+from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, parsed, progress, put_result, say, size
 from radiator.cli.selection import check_store
 from radiator.config.units import parse_size
 from radiator.words import counted
@@ -84,29 +84,23 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     offsets = sum(each.next_offset - each.first_offset for each in made.manifest.partitions)
     if not made.manifest.whole_transactions:
         say(f"{target}: a COMMIT over several logs may be in it in part: there was no moment between two of them")
-    if as_json:
-        put_json(
-            {
-                "backup": whole,
-                "time_ns": made.manifest.time_ns,
-                "partitions": [
-                    {"partition": each.name, "first_offset": each.first_offset, "next_offset": each.next_offset}
-                    for each in made.manifest.partitions
-                ],
-                "offsets": offsets,
-                "files": len(made.manifest.files),
-                "bytes": made.manifest.size_bytes,
-                "copied_bytes": made.copied_bytes,
-                "linked_bytes": made.linked_bytes,
-                "whole_transactions": made.manifest.whole_transactions,
-                "left_out": made.manifest.left_out,
-                "seconds": seconds,
-            }
-        )
-        return OK
+    fields = {
+        "backup": whole,
+        "time_ns": made.manifest.time_ns,
+        "partitions": [
+            {"partition": each.name, "first_offset": each.first_offset, "next_offset": each.next_offset}
+            for each in made.manifest.partitions
+        ],
+        "offsets": offsets,
+        "files": len(made.manifest.files),
+        "bytes": made.manifest.size_bytes,
+        "copied_bytes": made.copied_bytes,
+        "linked_bytes": made.linked_bytes,
+        "whole_transactions": made.manifest.whole_transactions,
+        "left_out": made.manifest.left_out,
+        "seconds": seconds,
+    }
     linked = f", {size(made.linked_bytes)} of it shared with {since}" if made.linked_bytes else ""
-    click.echo(
-        f"{target}: {counted(offsets, 'offset')} of {counted(len(made.manifest.partitions), 'partition')}, "
-        f"{size(made.manifest.size_bytes)}{linked}, in {seconds:.1f} s"
-    )
+    copied = f"{counted(offsets, 'offset')} of {counted(len(made.manifest.partitions), 'partition')}"
+    put_result(as_json, fields, f"{target}: {copied}, {size(made.manifest.size_bytes)}{linked}, in {seconds:.1f} s")
     return OK

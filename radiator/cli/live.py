@@ -19,7 +19,7 @@ from radiator.cli.common import (
     connection_options,
     json_option,
     progress,
-    put_json,
+    put_result,
 )
 from radiator.cli.selection import check_store
 from radiator.cli.signals import stop_on_signals
@@ -101,10 +101,9 @@ def live(
                 break
         _end(query)
         totals.look(query)
-    if as_json:
-        put_json({"to": to, "epochs": totals.epochs, "messages": totals.messages})
-    else:
-        click.echo(f"{totals.messages:,} messages were counted, and changed windows were published to {to}")
+    fields = {"to": to, "epochs": totals.epochs, "messages": totals.messages}
+    text = f"{totals.messages:,} messages were counted, and changed windows were published to {to}"
+    put_result(as_json, fields, text)
     return OK
 
 

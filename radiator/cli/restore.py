@@ -6,7 +6,7 @@ import os
 
 import click
 
-from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, size
+from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, progress, put_result, size
 from radiator.words import counted
 
 
@@ -41,21 +41,15 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
         else:
             whole = os.path.realpath(target)
             manifest = restore_to(fs, path, whole, copier, lambda total: bar.update(task, total=total))
-    if as_json:
-        put_json(
-            {
-                "backup": path,
-                "data_dir": target,
-                "time_ns": manifest.time_ns,
-                "files": len(manifest.files),
-                "bytes": manifest.size_bytes,
-                "offsets": sum(each.next_offset - each.first_offset for each in manifest.partitions),
-            }
-        )
-    else:
-        done = "every checksum is right" if target is None else f"restored to {target}"
-        click.echo(
-            f"{backup}: {done}; {counted(len(manifest.files), 'file')}, {size(manifest.size_bytes)}, "
-            f"as of {rfc3339(manifest.time_ns)[:19]}Z"
-        )
+    fields = {
+        "backup": path,
+        "data_dir": target,
+        "time_ns": manifest.time_ns,
+        "files": len(manifest.files),
+        "bytes": manifest.size_bytes,
+        "offsets": sum(each.next_offset - each.first_offset for each in manifest.partitions),
+    }
+    done = "every checksum is right" if target is None else f"restored to {target}"
+    files = f"{counted(len(manifest.files), 'file')}, {size(manifest.size_bytes)}"
+    put_result(as_json, fields, f"{backup}: {done}; {files}, as of {rfc3339(manifest.time_ns)[:19]}Z")
     return OK
