@@ -30,8 +30,8 @@ from radiator.cli.common import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from radiator.bench.cells import Cell
     from radiator.bench.run import Row
-    from radiator.bench.target import Target
 
 QUICK_SECONDS = 0.3
 START = "start"
@@ -72,35 +72,19 @@ def bench(
     Numbers on a shared machine vary by 20 to 30 %; the broker's CPU time per message varies least.
     """
     from radiator.bench.cells import table
-    from radiator.bench.run import Bench, start_up
-    from radiator.bench.target import OwnBroker, default_directory, parse
+    from radiator.bench.target import default_directory
 
-    cells = table(QUICK_SECONDS if quick else seconds)
     wanted = _matcher(only)
-    chosen = [cell for cell in cells if wanted(cell.name)]
+    chosen = [cell for cell in table(QUICK_SECONDS if quick else seconds) if wanted(cell.name)]
     if list_cells:
-        for name, about in [(cell.name, cell.about) for cell in chosen]:
-            click.echo(f"{name:22} {about}")
+        for cell in chosen:
+            click.echo(f"{cell.name:22} {cell.about}")
         return OK
     starts = url is None and wanted(START)
     if not chosen and not starts:
         raise CommandFailed(NOT_FOUND, f"--only {only}: no measurement matches; --list shows them")
     parent = data or default_directory()
-    rows: list[Row] = []
-    with ExitStack() as stack:
-        bar = stack.enter_context(progress())
-        total = len(chosen) * rounds * (len(compare) + 1) + (3 if starts else 0)
-        task = bar.add_task("measuring", total=total, note="")
-
-        def note(cell: str, target: str) -> None:
-            bar.update(task, advance=1, note=f"{cell} on {target}")
-
-        targets: list[Target] = [parse(peer) for peer in compare]
-        if starts:
-            rows.append(start_up(parent, config, note))
-        if chosen:
-            own = parse(url) if url else stack.enter_context(OwnBroker(parent, config)).target()
-            rows += Bench([own, *targets], rounds, note).rows(chosen)
+    rows = _measure(chosen, starts, url, compare, rounds, parent, config)
     if as_json:
         put_json({"machine": machine(parent), "rows": [row.as_json() for row in rows]})
     else:
@@ -109,6 +93,37 @@ def bench(
     for row in failures:
         say(f"{row.cell} on {row.target}: {row.error}")
     return FAILED if failures else OK
+
+
+def _measure(
+    cells: list[Cell],
+    starts: bool,
+    url: str | None,
+    compare: tuple[str, ...],
+    rounds: int,
+    parent: str,
+    config: str | None,
+) -> list[Row]:
+    """Measure the start (``starts``) and the cells, with a progress bar, and return the rows."""
+    from radiator.bench.run import Bench, start_up
+    from radiator.bench.target import OwnBroker, parse
+
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        bar = stack.enter_context(progress())
+        total = len(cells) * rounds * (len(compare) + 1) + (3 if starts else 0)
+        task = bar.add_task("measuring", total=total, note="")
+
+        def note(cell: str, target: str) -> None:
+            bar.update(task, advance=1, note=f"{cell} on {target}")
+
+        targets = [parse(peer) for peer in compare]
+        if starts:
+            rows.append(start_up(parent, config, note))
+        if cells:
+            own = parse(url) if url else stack.enter_context(OwnBroker(parent, config)).target()
+            rows += Bench([own, *targets], rounds, note).rows(cells)
+    return rows
 
 
 def _matcher(only: str | None) -> Any:

@@ -364,24 +364,33 @@ class Fsck:
     def _index(self, directory: str, segment: SegmentCheck, walk: Walk, sealed: bool) -> None:
         path = layout.index_path(directory, segment.base_offset)
         raw = read_file(self.fs, path)
-        if raw is None or not raw:
+        if not raw:
             if sealed and segment.position and not self.live:
                 segment.findings.append(Finding("index", path, "missing; --repair rebuilds it"))
             return
         entries = index.decode(raw, segment.base_offset)
         behind = index.ENTRY_BYTES * (1 + len(entries))
-        if behind < len(raw) and not (self.live and not sealed):
+        is_growing = self.live and not sealed
+        if behind < len(raw) and not is_growing:
             text = f"nothing from byte {behind if entries else 0} on is valid"
             segment.findings.append(Finding("index", path, text, behind if entries else 0, len(raw)))
-        below = [entry for entry in entries if entry.position < segment.position]
-        wrong = [entry for entry in below if entry not in segment.entries and not self._is_right(walk, entry, segment)]
-        if wrong or (len(below) < len(entries) and sealed):
-            entry = (wrong or entries[len(below) :])[0]
-            text = f"says that the batch at offset {entry.base_offset} is at byte {entry.position}; it is not"
+        wrong = self._wrong_entry(entries, segment, walk, sealed)
+        if wrong is not None:
+            text = f"says that the batch at offset {wrong.base_offset} is at byte {wrong.position}; it is not"
             segment.findings.append(Finding("index", path, text))
         elif sealed and len(entries) < len(segment.entries) and not segment.damaged_bytes:
             text = f"has {len(entries)} entries of {len(segment.entries)}"
             segment.findings.append(Finding("index", path, text, behind, behind))
+
+    def _wrong_entry(
+        self, entries: list[IndexEntry], segment: SegmentCheck, walk: Walk, sealed: bool
+    ) -> IndexEntry | None:
+        """Return the first entry that names no batch, or lies behind the end of a sealed segment; None without one."""
+        below = [entry for entry in entries if entry.position < segment.position]
+        for entry in below:
+            if entry not in segment.entries and not self._is_right(walk, entry, segment):
+                return entry
+        return entries[len(below)] if sealed and len(below) < len(entries) else None
 
     def _is_right(self, walk: Walk, entry: IndexEntry, segment: SegmentCheck) -> bool:
         """Return whether an unexpected index entry is right all the same, or was before the damage."""
