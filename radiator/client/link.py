@@ -131,15 +131,6 @@ class Link(BaseLink[Dial]):
         self._events: queue.SimpleQueue[tuple[OnEvent, ClientError | None] | None] | None = None
         self._reader: threading.Thread | None = None
 
-    def check(self) -> None:
-        """Raise the error that ended the link, if the link has ended.
-
-        Raises:
-            ServerError: The broker answered ERROR.
-            Disconnected: The connection has ended.
-        """
-        self.session.check()
-
     # --- connecting ---------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -150,7 +141,7 @@ class Link(BaseLink[Dial]):
             ServerError: The broker answered ERROR.
         """
         if not self._connect(None):
-            self.check()
+            self.session.check()
         self._start()
 
     def _start(self) -> None:
@@ -361,7 +352,7 @@ class Link(BaseLink[Dial]):
             try:
                 self._send_all(data)
             except Disconnected:
-                self.check()
+                self.session.check()
                 if on_loss is OnLoss.STALE:
                     raise stale_delivery() from None
                 if on_loss is not OnLoss.REPEAT:
@@ -422,7 +413,7 @@ class Link(BaseLink[Dial]):
             self._break(error)
             raise error
         self.fail(error)
-        self.check()
+        self.session.check()
 
     def _break(self, error: ClientError) -> None:
         """End the present connection. The reader thread opens another one."""

@@ -336,7 +336,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 return
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                self.link.connection.link.check()
+                self.link.connection.link.session.check()
                 raise TimeoutError
             self.link.wait(self._deliverable, WAIT_SECONDS_MAX if left is None else min(left, WAIT_SECONDS_MAX))
 

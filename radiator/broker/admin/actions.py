@@ -66,7 +66,7 @@ def purge(broker: Services, request: Request) -> Work:
         ProtocolError: There is no such queue, or it is a topic or a fan-out source.
     """
     name = request.text("name")
-    request.require(name)
+    request.session.require("admin", name)
     destination = broker.destinations.get(name)
     if destination is None:
         if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)):
@@ -212,7 +212,7 @@ def _find(broker: Services, request: Request, name: str) -> tuple[str, Queue | N
         durable = broker.durable.by_key.get(name)
         return name, None if durable is None else durable.queue
     name = name.removeprefix(cursor_names.QUEUE)
-    request.require(name)
+    request.session.require("admin", name)
     cursor = cursor_names.of_queue(name)
     destination = broker.destinations.get(name)
     if destination is None or broker.registry.pauses.has(cursor):

@@ -121,22 +121,6 @@ class Request:
             raise bad_request(f"{name}: expected true or false", f"got {value!r}"[:200])
         return value
 
-    def require(self, name: str) -> None:
-        """Check that the client has the ``admin`` right over this destination.
-
-        Raises:
-            ProtocolError: ``denied``.
-        """
-        self.session.require("admin", name)
-
-    def require_shown(self, name: str) -> None:
-        """Check that the client has the ``monitor`` right over this destination.
-
-        Raises:
-            ProtocolError: ``denied``.
-        """
-        self.session.require("monitor", name)
-
     def refuse(self, error: ProtocolError) -> None:
         """Answer with an error."""
         self.done(error)
