@@ -10,6 +10,7 @@ has stored the message, ``subscribe`` when the subscription is in effect.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -18,18 +19,19 @@ from typing import TYPE_CHECKING
 from radiator.client import address as addresses
 from radiator.client.base import CHUNK_MESSAGES, WINDOW_MESSAGES
 from radiator.client.core import BaseConnection
-from radiator.client.errors import ClientError, Disconnected
+from radiator.client.errors import ClientError, Disconnected, TimedOut, copy_error
 from radiator.client.link import Link, Pending
 from radiator.client.message import Message
 from radiator.client.producer import BATCH_MESSAGES, LINGER_SECONDS, MAX_PENDING, OnDelivery, Producer
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import Reconnect, policy_of
-from radiator.client.requests import Requests
 from radiator.client.sending import Body, Headers, Sendable
-from radiator.client.session import Hello, Session, subscribe_values
+from radiator.client.session import Hello, Session, request_headers, subscribe_values
 from radiator.client.sockets import open_socket
 from radiator.client.subscription import Subscription
 from radiator.client.transaction import Transaction
+from radiator.clock import now_ns
+from radiator.stomp.frames import Frame
 from radiator.stomp.spec import VERSIONS
 
 if TYPE_CHECKING:
@@ -313,6 +315,89 @@ class Connection(BaseConnection):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Requests(Subscription):
+    """The reply queue of a connection: a subscription whose inbox is a table of waiting calls.
+
+    Its name is random, and the broker deletes it with the connection. Each request has a ``correlation-id`` of its own,
+    and expires when its call times out. A reply goes to the call that waits for its id. Late and unexpected replies are
+    counted and dropped.
+
+    Args:
+        connection: The connection that sends the requests.
+
+    Attributes:
+        dropped: The number of replies for which no call waited.
+    """
+
+    def __init__(self, connection: BaseConnection) -> None:
+        name = f"/temp-queue/{secrets.token_hex(12)}"
+        super().__init__(connection, name, name, "auto")
+        self.dropped = 0
+        self._replies: dict[str, Frame | None] = {}
+        self._lost: set[str] = set()  # calls whose connection was lost
+
+    def interrupted(self) -> None:
+        """Fail the calls that wait, after a lost connection: their requests may have been processed."""
+        super().interrupted()
+        self._lost.update(key for key, frame in self._replies.items() if frame is None)
+
+    def put(self, frame: Frame) -> None:
+        """Store a reply for the call that waits for it. Called by the reader thread with the lock held.
+
+        Args:
+            frame: A MESSAGE frame of the reply queue.
+        """
+        key = frame.headers.get("correlation-id", "")
+        if key in self._replies and self._replies[key] is None:
+            self._replies[key] = frame
+        else:
+            self.dropped += 1
+
+    def call(self, destination: str, body: Body, headers: Headers | None, timeout: float) -> Message:
+        """Send a request and return the reply.
+
+        Args:
+            destination: The destination of the request.
+            body: The body of the request.
+            headers: More headers of the request. ``expires`` is set to the end of the time limit if it is missing.
+            timeout: The time limit for the reply, in seconds.
+
+        Raises:
+            TimedOut: No reply came within the time limit.
+            ServerError: The broker refused the request.
+            Disconnected: The connection ended first.
+            ValueError: A header is not allowed.
+            TypeError: The body is neither bytes nor text.
+        """
+        link = self._link
+        key, extra = request_headers(self.destination, headers, timeout, now_ns())
+        with link.lock:
+            self._replies[key] = None
+            link.await_reply(1)
+        try:
+            self.connection.send(destination, body, extra, receipt=False)
+            with link.lock:
+                self._arrival.wait_for(
+                    lambda: self._replies[key] is not None or key in self._lost or self.problem, timeout
+                )
+                frame = self._replies[key]
+                if frame is None and self.problem is not None:
+                    raise copy_error(self.problem)
+                if frame is None and key in self._lost:
+                    raise Disconnected("the connection was lost before the reply came; the request may be processed")
+        finally:
+            with link.lock:
+                del self._replies[key]
+                self._lost.discard(key)
+                link.await_reply(-1)
+        if frame is None:
+            raise TimedOut(
+                f"no reply to the request to {destination} within {timeout:g} s; "
+                "is the replying program subscribed, or does it need a longer timeout?"
+            )
+        return Message(frame.headers, frame.body, self)
 
 
 __all__ = ["Connection", "connect"]

@@ -17,9 +17,8 @@ from typing import Any, BinaryIO
 
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
-from radiator.export.deliveries import rows_of_deliveries
 from radiator.export.records import Chosen, choose
-from radiator.export.rows import rows
+from radiator.export.rows import rows, rows_of_deliveries
 from radiator.export.writers import DELIVERIES, MESSAGES, WRITERS
 from radiator.storage.layout import FILE_MODE, encode_name
 from radiator.storage.reader import StoredPartition

@@ -24,8 +24,7 @@ import msgspec
 
 from radiator.clock import rfc3339
 from radiator.columns.delivery_records import HEADERS
-from radiator.export.deliveries import DeliveryRow
-from radiator.export.rows import Row
+from radiator.export.rows import DeliveryRow, Row
 from radiator.limits import MIB
 
 COLUMNS = (

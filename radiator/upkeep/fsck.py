@@ -24,7 +24,7 @@ from radiator.storage.files import FileSystem, opened, read_file, read_fully
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import UNREADABLE, read_head
 from radiator.storage.segment import Window, locate_time
-from radiator.upkeep import check_cursors, check_files
+from radiator.upkeep import check_files
 from radiator.upkeep.check_segment import CHUNK_BYTES, Committed, Walk
 from radiator.upkeep.findings import Finding, SegmentCheck, span
 
@@ -145,7 +145,7 @@ class Fsck:
                 yield from check_files.journal(self.fs, self.root)
             yield from check_files.definition_files(self.fs, self.root)
             try:
-                yield from check_cursors.run(self.fs, self.root, None if self.live else logs)
+                yield from check_files.cursors(self.fs, self.root, None if self.live else logs)
             except OSError as error:
                 yield _unreadable(layout.cursors_path(self.root), error)
 
