@@ -11,11 +11,6 @@ from radiator.routing.rights import EVERYTHING, Rights
 from tests.broker.harness import Client, World
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def user(world: World, **rights: str) -> Client:
     """A client with these rights; each a list of patterns with commas."""
     client = world.connect()

@@ -16,11 +16,6 @@ STAYS = {"while_draining": "true"}
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def operator(world: World) -> Client:
     return world.connect(**STAYS)
 

@@ -18,11 +18,6 @@ CHANGES = [verb for verb in VERBS if not VERBS[verb].reads]
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "radiator.audit")
     return caplog

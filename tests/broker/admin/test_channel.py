@@ -14,11 +14,6 @@ from tests.broker.admin.asking import ask
 from tests.broker.harness import World
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def test_a_question_is_answered_once_with_its_correlation_id_and_the_receipt_comes_too(world: World) -> None:
     client = world.connect()
     client.say(

@@ -13,11 +13,6 @@ from radiator.stomp.spec import VERSIONS
 from tests.broker.harness import Client, World
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def address_of(world: World, owner: Client) -> str:
     """What ``reply-to`` of a request says to whoever gets it."""
     server = world.connect()
