@@ -97,7 +97,8 @@ def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[byte
     snapshot = cursor_snapshot.read(fs, directory, max(generations, default=0))
     states, deleted = snapshot.states, set[int]()
     unsorted = [state for state in states.values() if not state.is_sorted]
-    delivered = snapshot.snapshot is None and any((read_file(fs, f"{directory}/{DELIVERED}") or b"")[:MARKS_BYTES])
+    marks = b"" if snapshot.snapshot is not None else (read_file(fs, f"{directory}/{DELIVERED}") or b"")[:MARKS_BYTES]
+    delivered = marks != bytes(len(marks))
     found = StoredCursors(snapshot, unsorted, states, 0, 0, 0, False, delivered, generations, None)
     old_journal = None
     path = f"{directory}/{JOURNAL}{found.generation:010d}"

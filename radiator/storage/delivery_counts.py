@@ -105,9 +105,8 @@ def counts_in(hints: bytes, generation: int) -> Iterator[tuple[int, int, int, in
 
 
 def _entries(words: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
-    used = [index for index, word in enumerate(words[_FIRST:].tolist()[::WORDS]) if word]
-    for index in used:
-        place = _FIRST + index * WORDS
-        if place + WORDS <= len(words):
-            word = words[place]
+    used = len(words[_FIRST:].tobytes().rstrip(b"\0"))  # most places are free, the last ones above all
+    stop = min(_FIRST + -(-used // U64_BYTES), len(words) - WORDS + 1)
+    for place in range(_FIRST, stop, WORDS):
+        if word := words[place]:
             yield place, (word >> 32) - 1, words[place + 1], word & 0xFFFFFFFF, words[place + 2]
