@@ -88,7 +88,7 @@ class Built:
         fs.dirs, fs.disk_dirs = set(self.dirs), set(self.dirs)
         for path, data in self.files.items():
             node = fs.nodes[path] = fs.disk_names[path] = Node()
-            node.cache[:] = node.disk[:] = data
+            node.cache[:] = node.disk = bytes(data)
         return fs
 
     def recover(self, fs: FaultyFileSystem) -> tuple[Log, Recovered, list[RecoveryNote]]:

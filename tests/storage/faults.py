@@ -37,10 +37,21 @@ class Node:
 
     def __init__(self) -> None:
         self.cache = bytearray()
-        self.disk = bytearray()
+        self.disk: bytes | bytearray = b""  # a first write is kept as it is: those of megabytes are rarely changed
         self.pending: list[tuple[int, bytes]] = []  # (position, bytes); (-1 - size, b"") is a truncation
         self.writes = 0
         self.unheard = False  # the kernel could not write it, and the next sync of the file will say so
+
+
+def _apply_all(disk: bytes | bytearray, pending: list[tuple[int, bytes]]) -> bytes | bytearray:
+    """Return what the disk holds after these writes."""
+    if not disk and [position for position, _ in pending] == [0]:
+        return pending[0][1]
+    if pending and isinstance(disk, bytes):
+        disk = bytearray(disk)
+    for position, piece in pending:
+        _apply(disk, position, piece)
+    return disk
 
 
 def _apply(data: bytearray, position: int, piece: bytes) -> None:
@@ -57,6 +68,11 @@ def _truncate(data: bytearray, size: int) -> None:
         del data[size:]
     elif size > len(data):
         data += bytes(size - len(data))
+
+
+def _parent(path: str) -> str:
+    """Return the directory of a path, five times as fast as os.path.dirname: each call asks for all paths."""
+    return path.rpartition("/")[0] or "/"
 
 
 def _moved(path: str, old: str, new: str) -> str:
@@ -130,12 +146,14 @@ class FaultyFileSystem:
         random = self.random
         self.kill()
         for node in {id(node): node for node in [*self.nodes.values(), *self.disk_names.values()]}.values():
+            kept = []
             for position, piece in node.pending:
                 if random.random() < 0.5:
                     continue
                 start = random.randrange(len(piece) + 1) if random.random() < 0.3 else 0
                 stop = random.randrange(start, len(piece) + 1) if random.random() < 0.3 else len(piece)
-                _apply(node.disk, position + start if position >= 0 else position, piece[start:stop])
+                kept.append((position + start if position >= 0 else position, piece[start:stop]))
+            node.disk = _apply_all(node.disk, kept)
             node.pending.clear()
             node.cache = bytearray(node.disk)
         while self.moves and random.random() < 0.5:
@@ -145,14 +163,14 @@ class FaultyFileSystem:
         self.moves.clear()
         names = dict(self.disk_names)
         for path, node in self.nodes.items():
-            if path not in names and random.random() < 0.5 and os.path.dirname(path) in self.disk_dirs:
+            if path not in names and random.random() < 0.5 and _parent(path) in self.disk_dirs:
                 names[path] = node  # created, not synced, and yet there
             elif path in names and names[path] is not node and random.random() < 0.5:
                 names[path] = node  # a rename took its place, was not synced, and yet it is there
         for path in list(names):
             if path not in self.nodes and random.random() < 0.5:
                 del names[path]  # removed, not synced, and yet gone
-        self.nodes = {path: node for path, node in names.items() if os.path.dirname(path) in self.disk_dirs}
+        self.nodes = {path: node for path, node in names.items() if _parent(path) in self.disk_dirs}
         self.disk_names = dict(self.nodes)
         self.dirs = set(self.disk_dirs)
 
@@ -184,7 +202,7 @@ class FaultyFileSystem:
         self._call("open", path)
         node = self.nodes.get(path)
         if node is None:
-            if not create or os.path.dirname(path) not in self.dirs:
+            if not create or _parent(path) not in self.dirs:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             node = self.nodes[path] = Node()
         return self._descriptor(path, node)
@@ -218,7 +236,7 @@ class FaultyFileSystem:
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         self._call("pread", self.descriptors[fd][0])
-        return bytes(self.descriptors[fd][1].cache[position : position + size])
+        return bytes(memoryview(self.descriptors[fd][1].cache)[position : position + size])
 
     def pwritev(self, fd: int, pieces: Any, position: int) -> int:
         self._call("pwritev", self.descriptors[fd][0])
@@ -249,8 +267,7 @@ class FaultyFileSystem:
         self._write_back(node)
 
     def _write_back(self, node: Node) -> None:
-        for position, piece in node.pending:
-            _apply(node.disk, position, piece)
+        node.disk = _apply_all(node.disk, node.pending)
         node.pending.clear()
 
     def sync_all(self, path: str) -> bool:
@@ -333,24 +350,24 @@ class FaultyFileSystem:
         self._call("mkdir", path)
         while path not in self.dirs:
             self.dirs.add(path)
-            path = os.path.dirname(path)
+            path = _parent(path)
 
     def listdir(self, path: str) -> list[str]:
-        entries = {each for each in [*self.nodes, *self.dirs] if each != path and os.path.dirname(each) == path}
+        entries = {each for each in [*self.nodes, *self.dirs] if each != path and _parent(each) == path}
         return sorted(os.path.basename(each) for each in entries)
 
     def sync_dir(self, path: str) -> None:
         self._call("sync_dir", path)
         for old, new in self.moves:
-            if os.path.dirname(new) == path:
+            if _parent(new) == path:
                 self._settle(old, new)
-        self.moves = [move for move in self.moves if os.path.dirname(move[1]) != path]
-        for each in [each for each in self.disk_names if os.path.dirname(each) == path and each not in self.nodes]:
+        self.moves = [move for move in self.moves if _parent(move[1]) != path]
+        for each in [each for each in self.disk_names if _parent(each) == path and each not in self.nodes]:
             del self.disk_names[each]
         for each, node in self.nodes.items():
-            if os.path.dirname(each) == path:
+            if _parent(each) == path:
                 self.disk_names[each] = node
-        self.disk_dirs |= {each for each in self.dirs if os.path.dirname(each) == path}
+        self.disk_dirs |= {each for each in self.dirs if _parent(each) == path}
 
     def map(self, fd: int, size: int) -> Any:
         return memoryview(self.descriptors[fd][1].cache)[:size]
@@ -358,7 +375,7 @@ class FaultyFileSystem:
     def ancestors(self, path: str) -> list[str]:
         found = []
         while path != "/":
-            path = os.path.dirname(path)
+            path = _parent(path)
             found.append(path)
         return found
 

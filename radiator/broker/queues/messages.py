@@ -172,6 +172,8 @@ class QueueMessages(ABC):
             (State.IN_FLIGHT, [each for each in held if each >= self.lost_to or not self.cursor.is_acked(each)]),
         )
         for state, offsets in places:
+            if not offsets:
+                continue
             for offset in offsets:
                 assert self.state_of(offset) is state, (offset, state, self.state_of(offset))
                 assert self.cursor.floor <= offset < self.next_offset, (offset, state)
