@@ -26,6 +26,7 @@ WORKERS = min(4, max(3, os.cpu_count() or 2))  # a third of a test is waiting; e
 KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 NONE_SELECTED = pytest.ExitCode.NO_TESTS_COLLECTED
 SPARK = "tests/spark/"
+SEEDS = "tests/simulation/test_simulation.py"
 AGAIN_MAX = 3  # more at once are no accident
 NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
@@ -38,10 +39,16 @@ TIERS = {  # the tests of its steps
 
 
 class Scheduling(LoadFileScheduling):
-    """Gives a worker a file at a time, and all files of tests/spark to one worker: so they share a SparkSession."""
+    """Gives a worker a file at a time, and all files of tests/spark to one worker: so they share a SparkSession.
+
+    The tests of SEEDS share nothing: each goes to the next worker without work. They are the last, as scopes with more
+    tests come first, so that no worker waits long for another.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
+        if file == SEEDS:
+            return nodeid
         return SPARK if file.startswith(SPARK) else file
 
 

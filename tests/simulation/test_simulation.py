@@ -1,7 +1,7 @@
-"""Thousands of histories from seeds. A failing seed is printed, and fails again.
+"""Hundreds of histories from seeds. A failing seed is printed, and fails again.
 
-Each seed has a history with each cast. RADIATOR_SEEDS=1000:2000 tries others; python -m tests.simulation 0:100000 takes
-a night.
+Each seed has a history with each cast. ``make thorough`` runs SEEDS; RADIATOR_SEEDS=1000:2000 tries others; python -m
+tests.simulation 0:100000 takes a night.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from radiator.storage.header import DamagedBatch
+from tests.histories import run
 from tests.simulation.broken import BUGS, SHELL
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Violation
@@ -22,9 +24,10 @@ from tests.simulation.simulation import EVENTS, Simulation
 from tests.tiers import sampled
 
 ROOT = Path(__file__).parent.parent.parent
-SEEDS = os.environ.get("RADIATOR_SEEDS", "0:700")
+HISTORIES = 200  # of each cast; each bug is found by one of them, and most by one of the first few
+SEEDS = os.environ.get("RADIATOR_SEEDS", f"0:{HISTORIES}")
+SEEDS_OF_A_TEST = 20  # about ten seconds
 SLOW_SEEDS = "10000:20000"
-HISTORIES_MAX = 300  # most bugs are found in the first few
 FOUND_BY = {  # seeds whose histories find the bugs that few histories find; tried first
     "what a sync of everything says is not heard": 110,
     "a torn entry is taken for whole": 121,
@@ -43,44 +46,52 @@ FOUND_BY = {  # seeds whose histories find the bugs that few histories find; tri
 }
 
 
-def run(seeds: str) -> None:
-    """Run the histories in processes of their own, on all cores."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", seeds], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def parts(seeds: str) -> list[str]:
+    """Return ranges of SEEDS_OF_A_TEST seeds, such as 20:40, that are this range together."""
+    first, _, last = seeds.partition(":")
+    starts = range(int(first), int(last), SEEDS_OF_A_TEST)
+    return [f"{start}:{min(start + SEEDS_OF_A_TEST, int(last))}" for start in starts]
 
 
 @pytest.mark.thorough
-@pytest.mark.alone
-def test_every_promise_is_kept() -> None:
-    run(SEEDS)
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("seeds", parts(SEEDS))
+def test_every_promise_is_kept(seeds: str, cast: str) -> None:
+    first, _, last = seeds.partition(":")
+    done = run(partial(Simulation, cast=cast), range(int(first), int(last)))
+    assert not done.failures, "\n".join(f"seed {seed}\n{text}" for seed, text in done.failures)
 
 
 @pytest.mark.alone
 @pytest.mark.slow
 def test_every_promise_is_kept_over_many_more_seeds() -> None:
-    run(SLOW_SEEDS)
+    """Run the histories in processes of their own, on all cores."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", SLOW_SEEDS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("broken", sampled([*SHELL, *BUGS], 9))
 def test_the_checkers_notice_a_broken_broker(broken: str) -> None:
     cast = BUGS[broken][0].cast if broken in BUGS else "plain"
-    for seed in [FOUND_BY.get(broken, 0), *range(HISTORIES_MAX)]:
+    first = FOUND_BY.get(broken, 0)
+    assert first < HISTORIES
+    for seed in [first, *range(HISTORIES)]:
         try:
             Simulation(seed, broken, cast=cast).run()
         except (Violation, DamagedBatch):  # or a start falls over what it should have passed over
             return
-    raise AssertionError(f"{broken}: not noticed in {HISTORIES_MAX} histories")
+    raise AssertionError(f"{broken}: not noticed in {HISTORIES} histories")
 
 
 @pytest.mark.parametrize("cast", CASTS)
 def test_a_history_is_the_same_every_time(cast: str) -> None:
-    runs = [Simulation(5, cast=cast), Simulation(5, cast=cast)]
-    for run in runs:
-        run.run()
-    assert runs[0].counts == runs[1].counts
-    assert list(runs[0].trace) == list(runs[1].trace)
+    histories = [Simulation(5, cast=cast), Simulation(5, cast=cast)]
+    for history in histories:
+        history.run()
+    assert histories[0].counts == histories[1].counts
+    assert list(histories[0].trace) == list(histories[1].trace)
 
 
 QUICK_SEEDS = 4
