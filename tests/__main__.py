@@ -1,11 +1,12 @@
-"""``python -m tests [TIER] [ARGUMENTS OF PYTEST]``: the tests of a tier, in two steps and with one result.
+"""``python -m tests [TIER] [ARGUMENTS OF PYTEST]``: the tests of a tier, with one result.
 
-Each test belongs to one tier. A test without a mark runs in ``make test``. A test marked ``thorough`` or ``alone`` runs
-in ``make thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers.
+Each test belongs to one tier. A test without a mark runs in ``make test``, a test marked ``thorough`` in ``make
+thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers as one, so that they
+share what is started once: workers, a SparkSession, brokers, browsers.
 
-The first step runs the tests that can share a machine, side by side: each worker a file at a time, and one worker all
-files of tests/spark. The second step runs the tests marked ``alone``, one after the other; ``make test`` has none. The
-last line counts both steps, and the exit code is 0 only where both passed.
+Tests run side by side: each worker a file at a time, and one worker all files of tests/spark. The slow tests marked
+``alone`` run in a second step, one after the other. The last line counts both steps, and the exit code is 0 only where
+both passed.
 
 With ``--again`` as the first of the arguments up to AGAIN_MAX tests that failed are run once more, by themselves, and
 must pass then. They are brokers, clients and kills on a machine that others load as well; both results are told.
@@ -32,8 +33,9 @@ NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.E
 
 
 TIERS = {  # the tests of its steps
-    "": {"side by side": "not thorough and not slow and not alone"},
-    "thorough": {"side by side": "thorough and not slow and not alone", "alone": "alone and not slow"},
+    "": {"side by side": "not thorough and not slow"},
+    "thorough": {"side by side": "thorough and not slow"},
+    "all": {"side by side": "not slow"},
     "slow": {"side by side": "slow and not alone", "alone": "slow and alone"},
 }
 

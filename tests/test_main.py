@@ -12,9 +12,9 @@ from tests.__main__ import main
 from tests.tiers import sampled
 
 ROOT = Path(__file__).parent.parent
-BESIDE = "import pytest\n\n@pytest.mark.thorough\ndef test_beside_others(): assert {}\n"
-ALONE = "import pytest\n\n@pytest.mark.alone\ndef test_by_itself(): assert {}\n"
-CONFIG = "[pytest]\nmarkers =\n    alone: by itself\n    thorough: more\n    slow: takes long\n"
+BESIDE = "import pytest\n\n@pytest.mark.slow\ndef test_beside_others(): assert {}\n"
+ALONE = "import pytest\n\n@pytest.mark.slow\n@pytest.mark.alone\ndef test_by_itself(): assert {}\n"
+CONFIG = "[pytest]\nmarkers =\n    alone: by itself\n    slow: takes long\n"
 
 
 def result(folder: Path, **files: str) -> tuple[int, str]:
@@ -23,7 +23,7 @@ def result(folder: Path, **files: str) -> tuple[int, str]:
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "tests", "thorough"],
+        [sys.executable, "-m", "tests", "slow"],
         cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True,
     )  # fmt: skip
     return done.returncode, done.stdout.splitlines()[-1]
@@ -50,8 +50,9 @@ def test_both_steps_count(beside: bool, alone: bool, code: int, told: str, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "tier"),
     [
-        ([], ["not thorough and not slow and not alone"]),
-        (["thorough"], ["thorough and not slow and not alone", "alone and not slow"]),
+        ([], ["not thorough and not slow"]),
+        (["thorough"], ["thorough and not slow"]),
+        (["all"], ["not slow"]),
         (["slow"], ["slow and not alone", "slow and alone"]),
     ],
 )

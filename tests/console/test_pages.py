@@ -652,7 +652,7 @@ def subscribed(served: Served, destination: str) -> bool:
     return any(each["destination"] == destination for row in clients for each in row["subscriptions"])
 
 
-@pytest.mark.alone
+@pytest.mark.thorough
 def test_an_open_console_costs_the_broker_less_than_a_percent_of_a_core(browser: Browser, tmp_path: Path) -> None:
     broker = Served(tmp_path)
     broker.start()

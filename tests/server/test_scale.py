@@ -103,7 +103,6 @@ def test_an_idle_connection_costs_little_memory(scheme: str, kib_max: int) -> No
 
 
 @pytest.mark.thorough
-@pytest.mark.alone
 def test_ten_thousand_idle_connections_are_held_by_one_process() -> None:
     hard = int(Path("/proc/self/limits").read_text().split("Max open files")[1].split()[1])
     if hard < 11_000:
