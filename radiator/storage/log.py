@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from functools import partial
 
 from radiator import limits
 from radiator.config import Settings
@@ -36,6 +37,38 @@ PROBE = bytes(64 * 1024)  # must fit on a full disk before messages are accepted
 
 class Log:
     """The segment files of one partition, for the disk thread."""
+
+    __slots__ = (
+        "base_offset",
+        "directory",
+        "entries",
+        "exists",
+        "failed",
+        "fd",
+        "fs",
+        "head",
+        "index_count",
+        "indexed_position",
+        "inherited",
+        "name",
+        "names",
+        "names_made",
+        "names_synced",
+        "next_offset",
+        "open_logs",
+        "position",
+        "remembers",
+        "salt",
+        "settings",
+        "state",
+        "suspect",
+        "sync_required",
+        "synced",
+        "synced_offset",
+        "unjournaled",
+        "unreadable",
+        "used",
+    )
 
     def __init__(
         self, fs: FileSystem, directory: str, own_name: str, settings: Settings, open_logs: OpenLogs, salt: int
@@ -109,10 +142,10 @@ class Log:
                 self._roll(batch.base_offset)
                 position = 0
             if not self.names.known.issuperset(batch.names):
-                self.open_logs.with_descriptors(lambda: self._add_names(set(batch.names) - self.names.known))
+                self.open_logs.with_descriptors(partial(self._add_names, set(batch.names) - self.names.known))
             if self.fd < 0 and position and stored and self.open_logs.skips_opening():
                 self.open_logs.with_descriptors(
-                    lambda: self._write_unopened(pieces, position + size, batch.next_offset)
+                    partial(self._write_unopened, pieces, position + size, batch.next_offset)
                 )
                 stored = False  # the head says so already
             else:

@@ -50,6 +50,7 @@ from radiator.storage.segment_states import TRANSITIONS, Event, State
 _PLAIN_HEADER = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
 SEARCH_BYTES_MAX = 1024 * 1024
+ACTIVE = State.ACTIVE  # an attribute of an Enum takes as long as a call
 MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap from pages of another place
 
 
@@ -122,7 +123,8 @@ class SegmentInfo:
 
     def grow(self, size_bytes: int, last_receive_ns: int) -> None:
         """Count a commit, which grows the segment to this size."""
-        self.on(Event.APPEND)
+        if self.state is not ACTIVE:
+            self.on(Event.APPEND)
         self.size_bytes = size_bytes
         self.last_receive_ns = last_receive_ns
         self.commits += 1

@@ -488,16 +488,8 @@ class Store:
         self, jobs: list[Job], cursor_jobs: list[CursorJob], definition_jobs: list[DefinitionsJob]
     ) -> list[Job]:
         """Return the jobs behind those that decide them. Jobs without a sync come first, in their own entry."""
-        appends: list[AppendJob] = []
-        early: list[Job] = []
-        size_bytes = 0
-        for job in jobs:
-            if type(job) is AppendJob:
-                if not job.again:
-                    appends.append(job)
-                    size_bytes += job.batch.size_bytes
-            elif job.before_entry:
-                early.append(job)
+        appends = [job for job in jobs if type(job) is AppendJob and not job.again]
+        early = [job for job in jobs if job.before_entry]
         if early:
             jobs = [job for job in jobs if not job.before_entry]
         jobs += [*cursor_jobs, *definition_jobs]
@@ -506,23 +498,22 @@ class Store:
             waiters, outcomes = self.transaction_waiters, self._outcomes
             self._together, self.transaction_waiters, self._outcomes = {}, [], []
             return [*early, GroupJob(self.journal, appends, True, cursors, names, waiters, outcomes), *jobs]
-        syncing = {job.partition for job in appends if job.needs_sync}
-        if size_bytes >= limits.JOURNAL_PASSED_BYTES_MIN:
+        unsynced = _without_sync(appends)
+        creates = cursors is not None and cursors.creates and len(unsynced) < len(appends)
+        strict = names is not None or creates or (cursors is not None and cursors.needs_sync)
+        if sum([job.batch.size_bytes for job in appends]) >= limits.JOURNAL_PASSED_BYTES_MIN:
             _bypass_journal(appends)
-            appends = [job for job in appends if not job.bypasses_journal]
+            appends, unsynced = ([job for job in each if not job.bypasses_journal] for each in (appends, unsynced))
         if not (appends or cursor_jobs or definition_jobs):
             return early + jobs
-        strict = names is not None or (
-            cursors is not None and (cursors.needs_sync or (cursors.creates and bool(syncing)))
-        )
-        synced = [job for job in appends if job.partition in syncing]
-        if len(synced) == len(appends) or not (synced or strict):
-            return [*early, GroupJob(self.journal, appends, strict or bool(synced), cursors, names), *jobs]
-        others = [job for job in appends if job.partition not in syncing]
-        first = {job.partition for job in others}
+        needs_sync = strict or len(unsynced) < len(appends)
+        if not (unsynced and needs_sync):
+            return [*early, GroupJob(self.journal, appends, needs_sync, cursors, names), *jobs]
+        first = {job.partition for job in unsynced}
+        synced = [job for job in appends if job.partition not in first]
         writes = [job for job in jobs if type(job) is AppendJob and job.partition in first]
         behind = [job for job in jobs if not (type(job) is AppendJob and job.partition in first)]
-        groups = GroupJob(self.journal, others, False), GroupJob(self.journal, synced, True, cursors, names)
+        groups = GroupJob(self.journal, unsynced, False), GroupJob(self.journal, synced, True, cursors, names)
         return [*early, groups[0], *writes, groups[1], *behind]
 
     def together(
@@ -622,6 +613,14 @@ class Store:
             "checkpoints": self.checkpoints.made,
             **{f"maintenance_{name}": count for name, count in self.maintenance.counts.items()},
         }
+
+
+def _without_sync(appends: list[AppendJob]) -> list[AppendJob]:
+    """Return the appends to logs of which no batch needs a sync."""
+    if all(job.needs_sync for job in appends):
+        return []
+    syncing = {job.partition for job in appends if job.needs_sync}
+    return [job for job in appends if job.partition not in syncing]
 
 
 def _bypass_journal(appends: list[AppendJob]) -> None:
