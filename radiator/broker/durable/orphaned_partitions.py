@@ -74,7 +74,7 @@ class OrphanedPartitions:
                 self._add_unreadable(key, cursor, partition, _reason(destination))
             return
         queue, registry = destination.queue, core.registry
-        if not any(map(queue.filter.has, partition.destinations)):
+        if not queue.filter.any_of(partition.destinations):
             if partition.whole and partition.destinations:  # the log of a fan-out source that the queue was bound to
                 registry.cursors.delete(key, partition.name)
             return

@@ -35,6 +35,9 @@ class DestinationFilter(Protocol):
     def has(self, name: str) -> bool:
         """Return True if messages to destination ``name`` belong to the queue, at least from some offset on."""
 
+    def any_of(self, names: Collection[str]) -> bool:
+        """Return True if messages to one of these destinations belong to the queue, at least from some offset on."""
+
     def all_of(self, names: Collection[str]) -> bool:
         """Return True if messages to all these destinations belong to the queue."""
 
@@ -66,6 +69,10 @@ class QueueFilter:
     def has(self, name: str) -> bool:
         """Return True if ``name`` is the queue or one of its fan-out sources."""
         return name in self.owned
+
+    def any_of(self, names: Collection[str]) -> bool:
+        """Return True if one of ``names`` is the queue or one of its fan-out sources."""
+        return not self.owned.isdisjoint(names)
 
     def all_of(self, names: Collection[str]) -> bool:
         """Return True if all ``names`` are the queue or its fan-out sources."""
@@ -173,6 +180,10 @@ class TopicFilter:
         if wanted and self.permitted is not None:
             return self.permitted.matches(name)
         return wanted
+
+    def any_of(self, names: Collection[str]) -> bool:
+        """Return True if the subscription wants one of these topics and may read it."""
+        return any(map(self.has, names))
 
     def all_of(self, names: Collection[str]) -> bool:
         """Return True if the subscription has all of these topics."""

@@ -442,7 +442,7 @@ class QueueSource(QueueMessages):
         """Note a stored batch. Earlier records since the queue was idle belong to others and need not be read."""
         if batch.base_offset < self.begins_at:
             self._skip_to_begin()
-        if any(map(self.queue.filter.has, batch.names)):
+        if self.queue.filter.any_of(batch.names):
             self._jump()
             self.known_to, self.idle = self.next_offset, self.next_offset >= batch.next_offset
         self.expiry.stored(batch)
