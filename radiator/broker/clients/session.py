@@ -126,6 +126,14 @@ class QueueRing:
     def __len__(self) -> int:
         return len(self._new) + len(self._served)
 
+    @property
+    def only(self) -> Queue | None:
+        """The queue, if there is a single entry; otherwise None."""
+        if len(self._new) + len(self._served) != 1:
+            return None
+        (entry,) = self._new or self._served
+        return entry[1]
+
     def entries(self) -> list[Entry]:
         """Return all entries in the order in which they are served."""
         return [*self._new, *self._served]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def pump(
     queue: Queue,
-    only: Consumer | None = None,
+    among: Collection[Consumer] | None = None,
     count_max: int = limits.BATCH_RECORDS_MAX,
     but: ConsumerSession | None = None,
 ) -> int:
@@ -34,7 +34,7 @@ def pump(
 
     Args:
         queue: The queue.
-        only: The only consumer to serve; None to serve all.
+        among: The consumers to serve; None to serve all.
         count_max: The maximum number of messages.
         but: The session whose consumers are not served; None to serve all.
 
@@ -42,8 +42,9 @@ def pump(
         The number of delivered messages, or 1 for other progress, such as skipped messages. 0 means that there is
         nothing to do until the next event.
     """
-    if queue.selectors is not None and only is not None:
-        queue.credited(only)  # its credit counts for later messages, even if none is ready now
+    if queue.selectors is not None:
+        for consumer in among or ():
+            queue.credited(consumer)  # its credit counts for later messages, even if none is ready now
     if queue.paused:
         return 0
     recorder = queue.timing.recorder
@@ -58,15 +59,15 @@ def pump(
                 break
             continue
         consumers = queue.consumers if queue.assignment is None else queue.takers(source)
-        if only is not None:
-            consumers = (only,) if queue.assignment is None or only in consumers else ()
-        one = only
+        if among is not None:
+            consumers = among if queue.assignment is None else [each for each in among if each in consumers]
+        one = None
         if queue.selectors is not None or source.skipped is not None:
-            one = only if consumers is queue.consumers else next(iter(consumers), None)
+            one = None if consumers is queue.consumers else next(iter(consumers), None)
             if one is None and consumers is not queue.consumers:
                 continue
             delivered += selective.deliver(queue, source, one, but, count_max - delivered)
-            if source.skipped is not None and (only is not None or but is not None):
+            if source.skipped is not None and (among is not None or but is not None):
                 queue.timing.wake(queue)  # the other consumers may match the messages that were skipped here
         else:
             if but is not None:
@@ -77,7 +78,7 @@ def pump(
                     break
                 continue
             if queue.assignment is None and 1 < len(queue.consumers) <= CONSUMERS_MAX:
-                credits = queue.fair_dispatch().limit(credits, only is None and but is None, but)
+                credits = queue.fair_dispatch().limit(credits, among is None and but is None, but)
                 if not credits:
                     break
             delivered += _deliver(queue, source, credits, count_max - delivered)

@@ -3,7 +3,8 @@
 Each event that can make a delivery possible (a commit, credit, room in an outbox, a finished cold read) adds the
 reader, queue or session here. ``pump`` delivers one bounded run to each, so a turn costs in proportion to the events in
 it and not to the number of destinations. Sessions with one window for several queues are served first, so that a busy
-queue cannot keep the window from a queue that has waited longer.
+queue cannot keep the window from a queue that has waited longer. Consumers of one queue that got credit at about the
+same time are served in one run.
 
 The order is the order of insertion (dicts, not sets), so equal input gives equal deliveries for every hash seed.
 """
@@ -40,6 +41,7 @@ class Ready:
     __slots__ = (
         "_budget",
         "_counted",
+        "_credited",
         "_on_done",
         "_on_error",
         "_queues",
@@ -59,6 +61,7 @@ class Ready:
         self._on_error = on_error
         self._refused: dict[Queue, Session] = {}
         self._shared: dict[Session, None] = {}
+        self._credited: dict[Queue, dict[Subscription, None]] = {}  # consumers whose session has no other queue
         self._queues: dict[Queue, None] = {}
         self._readers: dict[Reader, None] = {}
 
@@ -83,8 +86,10 @@ class Ready:
         for reader in feed.readers:
             readers[reader] = None
         for source in feed.sources if sources is None else sources:
-            source.queue.ready_list.wake(source)
-            self._queues[source.queue] = None
+            queue = source.queue
+            queue.ready_list.wake(source)
+            if queue.consumers:
+                self._queues[queue] = None
 
     def refused(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
         """Add queues after a NACK.
@@ -109,7 +114,11 @@ class Ready:
         elif not subscription.queues:
             return
         elif subscription.window is None and subscription.ack != "auto":
-            self._shared[subscription.session] = None
+            queue = subscription.session.queue_ring.only
+            if queue is None or queue.selectors is not None:
+                self._shared[subscription.session] = None
+            else:
+                self._credited.setdefault(queue, {})[subscription] = None
         else:
             for queue in subscription.queues:
                 if queue.selectors is not None:
@@ -149,7 +158,7 @@ class Ready:
     @property
     def busy(self) -> bool:
         """True if ``pump`` has something to do."""
-        return bool(self._shared or self._queues or self._readers or self._refused)
+        return bool(self._shared or self._credited or self._queues or self._readers or self._refused)
 
     def pump(self) -> bool:
         """Deliver one bounded run to everything that is ready, within the budget for selectors.
@@ -177,6 +186,17 @@ class Ready:
                     self._on_error(error)
                 if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
                     self._shared = dict.fromkeys(sessions) | self._shared
+                    return True
+        if self._credited:
+            credited, self._credited = iter(self._credited.items()), {}
+            for queue, consumers in credited:
+                try:
+                    self._serve_credited(queue, consumers)
+                except Exception as error:
+                    self._on_error(error)
+                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
+                    for queue, consumers in credited:
+                        self._credited.setdefault(queue, {}).update(consumers)
                     return True
         if self._queues:
             queues, self._queues = iter(self._queues), {}
@@ -231,7 +251,7 @@ class Ready:
             for subscription, queue in entries:
                 before = session.held
                 for _ in range(RUNS_MAX):
-                    if session.held != before or not dispatch.pump(queue, subscription, share):
+                    if session.held != before or not dispatch.pump(queue, (subscription,), share):
                         break
                     if self._exhausted():
                         self._shared[session] = None
@@ -242,6 +262,14 @@ class Ready:
                     break
             else:
                 return
+
+    def _serve_credited(self, queue: Queue, consumers: Iterable[Subscription]) -> None:
+        """Fill the windows of consumers of one queue, whose sessions have no other queue."""
+        for _ in range(RUNS_MAX):
+            consumers = [each for each in consumers if each.queue_credit() > 0]
+            if not consumers or not dispatch.pump(queue, consumers):
+                return
+        self._credited.setdefault(queue, {}).update(dict.fromkeys(consumers))
 
     def _serve_topics(self, session: Session) -> None:
         """Serve the topic readers of a session with ``max-in-flight``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from radiator.broker.delivery import dispatch
 from radiator.stomp.encoder import encode
 from tests.broker.harness import World
 
@@ -91,3 +92,47 @@ def test_frames_that_are_late_come_again(destinations: int, count: int) -> None:
     world.broker.late = bool
     world.settle()
     assert client.receipts() == [str(number) for number in range(count)]
+
+
+@pytest.mark.parametrize("consumers", [2, 8, 20])
+def test_consumers_of_a_queue_that_acknowledge_in_one_turn_are_served_in_one_run(
+    consumers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    producer = world.connect()
+    clients = [world.connect() for _ in range(consumers)]
+    for client in clients:
+        client.subscribe("/queue/a")
+    producer.publish("/queue/a", *map(str, range(6 * consumers)))
+    world.settle()
+    right, runs = dispatch.pump, 0
+
+    def counted(*arguments: object) -> int:
+        nonlocal runs
+        runs += 1
+        return right(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(dispatch, "pump", counted)
+    seen: list[int] = []
+    for _ in range(5):
+        for client in clients:
+            (message,) = client.messages()
+            seen.append(int(message.body))
+            client.ack(message)
+        runs = 0
+        world.pump()
+        assert runs == 1
+        assert [client.session.held for client in clients] == [1] * consumers
+    assert sorted(seen) == list(range(5 * consumers))
+
+
+def test_a_stored_message_of_a_queue_without_consumers_leaves_nothing_to_deliver() -> None:
+    world = World()
+    producer = world.connect()
+    producer.publish("/queue/a", "1", receipt="r")
+    world.commit()
+    assert not world.broker.ready.busy
+    consumer = world.connect()
+    consumer.subscribe("/queue/a")
+    world.settle()
+    assert consumer.bodies() == ["1"]
