@@ -2,7 +2,8 @@
 
 Each test belongs to one tier. A test without a mark runs in ``make test``, a test marked ``thorough`` in ``make
 thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers as one, so that they
-share what is started once: workers, a SparkSession, brokers, browsers.
+share what is started once: workers, a SparkSession, brokers, browsers. ``make test`` has a quarter of Hypothesis'
+examples (``tests/conftest.py``).
 
 Tests run side by side: each worker a file at a time, and one worker all files of tests/spark. The slow tests marked
 ``alone`` run in a second step, one after the other. The last line counts both steps, and the exit code is 0 only where
@@ -75,6 +76,8 @@ def main(arguments: list[str]) -> int:
     more = arguments[1:] if tier else arguments
     again = more[:1] == ["--again"]
     more = more[again:]
+    if not tier:
+        more = ["--hypothesis-profile", "quick", *more]
     if tier == "slow":  # it is minutes before one of these hangs
         more = ["-o", "faulthandler_timeout=3600", *more]
     begun, total, codes, told = time.monotonic(), Tally(), [], []

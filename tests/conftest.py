@@ -27,8 +27,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=25)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.load_profile("default")
 
 
 def pytest_collection_finish() -> None:

@@ -188,6 +188,7 @@ def test_the_cells_are_those_that_the_issue_asks_for() -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_bench_starts_and_removes_its_own_broker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["bench", "--only", "^start$|produce_100_w64_c1|idle", "--seconds", "0.05", "--data", str(tmp_path)]
     assert run([*arguments, "--json"]) == 0

@@ -266,5 +266,5 @@ class FlowControl(RuleBasedStateMachine):
         self.world.holds_nothing()
 
 
-FlowControl.TestCase.settings = settings(settings.get_profile("default"), max_examples=100, stateful_step_count=40)
+FlowControl.TestCase.settings = settings(stateful_step_count=40)
 TestFlowControl = FlowControl.TestCase

@@ -172,6 +172,7 @@ def test_a_generation_that_is_loaded_is_as_one_that_was_filled() -> None:
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_no_id_takes_more_than_64_bytes_at_any_load() -> None:
     table, worst = dedup(), 0.0
     for number in range(100_000):

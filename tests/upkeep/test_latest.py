@@ -237,6 +237,7 @@ class Dying(FileSystem):
         super().fdatasync(fd)
 
 
+@pytest.mark.thorough
 def test_a_crash_at_any_step_leaves_a_store_that_can_be_read_and_lowered_again(made: Poisoned, tmp_path: Path) -> None:
     step, died = 0, True
     while died:
