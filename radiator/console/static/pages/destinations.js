@@ -94,8 +94,8 @@ function One({ name }) {
       <${Panel} title="Storage">
         <${Table} label="Partitions" rows=${storage} rowKey=${(row) => row.name} empty="Nothing is stored." columns=${[
           { title: "Partition", cell: (row) => html`<${Text}>${row.name}<//>` },
-          { title: "First offset", number: true, cell: (row) => count(row.first_offset) },
-          { title: "Next offset", number: true, cell: (row) => count(row.next_offset) },
+          { title: "First", number: true, cell: (row) => count(row.first_offset) },
+          { title: "Next", number: true, cell: (row) => count(row.next_offset) },
           { title: "Bytes", number: true, cell: (row) => bytes(row.bytes) },
           { title: "Segments", number: true, cell: (row) => count(row.segments) },
           { title: "fsync", cell: (row) => html`<${Text}>${settingText(row.fsync)}<//>` },
