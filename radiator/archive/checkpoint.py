@@ -8,7 +8,7 @@ This module knows the state of an archive and Parquet. It does not know where a 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,10 @@ from radiator.archive.actions import (
     tag_of,
 )
 from radiator.archive.contents import DataFile, State
+from radiator.limits import KIB, MIB
 
+GROUP_ROWS = 16 * KIB  # that are encoded at a time
+GROUP_CHARS = 4 * MIB  # of their tags
 BATCH_ROWS = 32  # of a page, and of files that are decoded at a time: the tag of a file of many logs may have 1 MB
 _TEXTS = pa.map_(pa.string(), pa.string())
 
@@ -59,28 +62,41 @@ _SCHEMA = pa.schema(
 def encode(state: State) -> bytes:
     """Return the bytes of the checkpoint of a state."""
     assert state.table is not None and state.source is not None
-    removed = [
+    numbers = _numbers(state, state.source)
+    removed = (
         {"path": path, "deletionTimestamp": deleted_ms, "dataChange": False, "extendedFileMetadata": False}
         for path, deleted_ms in state.removed.items()
-    ]
-    actions: dict[str, list[Any]] = {
+    )
+    actions: dict[str, Iterable[dict[str, Any]]] = {
         "protocol": [PROTOCOL],
         "metaData": [metadata_of(state.table)["metaData"]],
-        "txn": [{"appId": name, "version": version} for name, version in _numbers(state, state.source).items()],
-        "add": [_add(each) for each in state.files.values()],
+        "txn": ({"appId": name, "version": version} for name, version in numbers.items()),
+        "add": map(_add, state.files.values()),
         "remove": removed,
     }
-    rows = sum(map(len, actions.values()))
-    columns, before = [], 0
-    for name, found in actions.items():
-        values = [*[None] * before, *map(_pairs, found), *[None] * (rows - before - len(found))]
-        columns.append(pa.array(values, _SCHEMA.field(name).type))
-        before += len(found)
     data = io.BytesIO()
-    pq.write_table(
-        pa.table(columns, _SCHEMA), data, compression="zstd", write_page_checksum=True, write_batch_size=BATCH_ROWS
-    )
+    options: dict[str, Any] = {"write_page_checksum": True, "write_batch_size": BATCH_ROWS}
+    with pq.ParquetWriter(data, _SCHEMA, compression="zstd", **options) as writer:
+        for name, found in actions.items():
+            for group in _groups(found):
+                values = pa.array(map(_pairs, group), _SCHEMA.field(name).type)
+                columns = [values if each.name == name else pa.nulls(len(group), each.type) for each in _SCHEMA]
+                writer.write_table(pa.table(columns, _SCHEMA))
     return data.getvalue()
+
+
+def _groups(actions: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield actions in lists of bounded size: those of a year of many logs have gigabytes in memory."""
+    group: list[dict[str, Any]] = []
+    chars = 0
+    for each in actions:
+        group.append(each)
+        chars += len(each.get("tags", {}).get(TAG, ""))
+        if len(group) >= GROUP_ROWS or chars >= GROUP_CHARS:
+            yield group
+            group, chars = [], 0
+    if group:
+        yield group
 
 
 def rows(state: State) -> int:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from radiator import archive
-from radiator.archive import manifest
+from radiator.archive import checkpoint, manifest
 from radiator.archive.actions import decode
 from radiator.archive.actions import encode as encode_commit
 from radiator.archive.files import Entry, LocalFiles
@@ -94,6 +95,22 @@ def test_of_two_commits_from_one_state_one_is_a_conflict_and_leaves_nothing(tmp_
 def test_a_load_reads_the_last_checkpoint_and_what_follows(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     state = grown(files, CHECKPOINT_COMMITS + 2)
+    for version in range(CHECKPOINT_COMMITS):
+        Path(files.address(commit_path(version))).write_bytes(b"never read again")
+    assert load(files) == state
+
+
+@pytest.mark.parametrize(("rows", "chars"), [(7, 10**6), (10**6, 1)])
+def test_a_checkpoint_of_several_row_groups_is_the_same_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, chars: int
+) -> None:
+    monkeypatch.setattr(checkpoint, "GROUP_ROWS", rows)
+    monkeypatch.setattr(checkpoint, "GROUP_CHARS", chars)
+    files = LocalFiles(str(tmp_path))
+    state = grown(files, CHECKPOINT_COMMITS)
+    path = checkpoint_path(CHECKPOINT_COMMITS - 1)
+    groups = pq.ParquetFile(files.address(path)).num_row_groups
+    assert groups == 3 + (CHECKPOINT_COMMITS if chars == 1 else -(-CHECKPOINT_COMMITS // rows))
     for version in range(CHECKPOINT_COMMITS):
         Path(files.address(commit_path(version))).write_bytes(b"never read again")
     assert load(files) == state
