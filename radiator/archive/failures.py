@@ -1,4 +1,4 @@
-"""Describe failures, and tell those of one partition from those that end the run.
+"""Describe failures: those of one partition, and those that end the run.
 
 An unexpected error ends the work on its partition; the message has the exception and where it was raised. A full disk,
 an unreachable store or a killed worker affects all: then what is complete is committed, and the run ends.
@@ -31,11 +31,6 @@ _REMEDIES = {
     errno.EIO: "check the disk (dmesg, smartctl)",
     errno.ENOTDIR: "it is a file: give another --to",
 }
-
-
-def ends_run(error: Exception) -> bool:
-    """Return whether an error affects all partitions."""
-    return isinstance(error, OSError | BrokenProcessPool)
 
 
 def partition_failure(name: str, error: Exception) -> str:

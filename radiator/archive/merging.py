@@ -23,10 +23,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from radiator.archive.contents import joined
 from radiator.archive.files import Files
 from radiator.archive.manifest import DataFile, Span, State
-from radiator.archive.parquet import DESTINATIONS_MAX, digest_of, footer_of
+from radiator.archive.parquet import digest_of, footer_of, listed_spans
 from radiator.archive.paths import DATA_SUFFIX
 from radiator.archive.sorting import batches, merged_files
 from radiator.archive.split import RowGroups, Settings, SpooledFile
@@ -227,13 +226,7 @@ def merge_files(files: Files, run: list[DataFile], settings: Settings, token: st
 
 def spans_of(run: Iterable[DataFile]) -> tuple[Span, ...]:
     """Return the spans of the file that has the records of some files."""
-    spans = joined(span._replace(destinations=each.destinations_of(span)) for each in run for span in each.spans)
-    if len(spans) == 1:
-        return (spans[0]._replace(destinations=None),)
-    listed = sum(len(each.destinations or ()) for each in spans if each.destinations != (each.partition,))
-    if listed <= DESTINATIONS_MAX:
-        return spans
-    return tuple(each if each.destinations == (each.partition,) else each._replace(destinations=None) for each in spans)
+    return listed_spans(span._replace(destinations=each.destinations_of(span)) for each in run for span in each.spans)
 
 
 def _rows(

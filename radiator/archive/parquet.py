@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from radiator.archive.contents import joined
 from radiator.archive.manifest import DataFile, Span
 from radiator.columns.schema import arrow_schema
 from radiator.limits import MIB
@@ -51,6 +52,22 @@ def listed(destinations: Iterable[str]) -> tuple[str, ...] | None:
     """Return the destinations of a file, sorted; None if they are too many to be listed."""
     names = tuple(sorted(destinations))
     return names if len(names) <= DESTINATIONS_MAX else None
+
+
+def listed_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Return the spans of a file, joined, with their destinations if these are not too many to be listed.
+
+    Args:
+        spans: Spans with their destinations, in any order.
+    """
+    found = joined(spans)
+    if len(found) == 1:
+        return (found[0]._replace(destinations=None),)  # the file has them
+    others = [each.destinations != (each.partition,) for each in found]
+    count = sum(len(each.destinations or ()) for each, other in zip(found, others, strict=True) if other)
+    if count <= DESTINATIONS_MAX:
+        return found
+    return tuple(each._replace(destinations=None) if other else each for each, other in zip(found, others, strict=True))
 
 
 class DataWriter:

@@ -6,7 +6,6 @@ has no state.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -16,7 +15,7 @@ from radiator.archive.manifest import Lost, State
 from radiator.archive.unit import Unit
 from radiator.columns.scan import SegmentRange
 from radiator.errors import StorageError
-from radiator.limits import MIB
+from radiator.limits import ARCHIVE_UNIT_BYTES
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.reader import StoredPartition, StoredSegment
@@ -26,8 +25,6 @@ _REMEDY = (
     "the data directory belongs to another archive, and retention waits for that one: archive it to a new place, or "
     "restore the data that belongs to this archive"
 )
-
-UNIT_BYTES = 1024 * MIB  # of the log, which may become one file: seconds of work, which a kill may cost
 
 
 @dataclass
@@ -60,8 +57,8 @@ def source_of(root: str) -> str:
 
 
 def plan(
-    partitions: Iterable[StoredPartition], state: State, source: str, names: frozenset[str] = frozenset(),
-    unit_bytes: int = UNIT_BYTES,
+    partitions: Iterable[StoredPartition], state: State, names: frozenset[str] = frozenset(),
+    unit_bytes: int = ARCHIVE_UNIT_BYTES,
 ) -> Plan:  # fmt: skip
     """Plan all partitions, or those in ``names``."""
     made, lineage = Plan(), LineageCheck(FileSystem(), state)
@@ -78,12 +75,12 @@ def plan(
         except StorageError as error:
             made.problems[partition.name] = str(error)
             continue
-        made.units += _units(partition, end, source, unit_bytes)
+        made.units += _units(partition, end, unit_bytes)
     made.lost = [lost for unit in made.units for lost in unit.lost]
     return made
 
 
-def _units(partition: StoredPartition, end: int | None, source: str, unit_bytes: int) -> Iterator[Unit]:
+def _units(partition: StoredPartition, end: int | None, unit_bytes: int) -> Iterator[Unit]:
     sealed = [each for each in partition.segments[:-1] if end is None or each.end_offset > end]
     group: list[StoredSegment] = []
     before, size_bytes = end, 0
@@ -91,17 +88,17 @@ def _units(partition: StoredPartition, end: int | None, source: str, unit_bytes:
         group.append(segment)
         size_bytes += segment.size_bytes
         if size_bytes >= unit_bytes:
-            yield _unit(partition.name, group, before, source)
+            yield _unit(partition.name, group, before)
             before, group, size_bytes = group[-1].end_offset, [], 0
     if group:
-        yield _unit(partition.name, group, before, source)
+        yield _unit(partition.name, group, before)
     start = partition.log_start_offset
     if not sealed and end is not None and start > end:  # all of it went before
         lost = (Lost(partition.name, end, start, "retention"),)
-        yield Unit(partition.name, (), end, start, start, lost, secrets.token_hex(4), source, 0)
+        yield Unit(partition.name, (), end, start, start, lost, 0)
 
 
-def _unit(partition: str, segments: list[StoredSegment], before: int | None, source: str) -> Unit:
+def _unit(partition: str, segments: list[StoredSegment], before: int | None) -> Unit:
     expected = segments[0].base_offset if before is None else before
     ranges, lost = [], []
     for each in segments:
@@ -111,5 +108,5 @@ def _unit(partition: str, segments: list[StoredSegment], before: int | None, sou
         expected = each.end_offset
     return Unit(
         partition, tuple(ranges), before, max(segments[0].base_offset, before or 0), expected, tuple(lost),
-        secrets.token_hex(4), source, sum(each.size_bytes for each in segments), any(each.sparse for each in segments),
+        sum(each.size_bytes for each in segments), any(each.sparse for each in segments),
     )  # fmt: skip

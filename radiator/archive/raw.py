@@ -25,24 +25,24 @@ RAW_SCHEMA = numbered(arrow_schema(["destination", *_STORED])).append(
 )
 
 
-def complete(raw: pa.RecordBatch, partition: str, names: Names) -> pa.RecordBatch:
+def complete(raw: pa.RecordBatch, names: Names) -> pa.RecordBatch:
     """Return rows with the columns of ``SCHEMA``.
 
     Args:
         raw: The rows, with the columns of ``RAW_SCHEMA``.
-        partition: The log that has them.
-        names: The names of destinations.
+        names: The partitions and destinations of numbers.
     """
     blocks = raw.column(HEADER_BLOCK)
     _, offsets, data = blocks.buffers()
     places = np.frombuffer(offsets, np.int32)[blocks.offset : blocks.offset + len(blocks) + 1]
     maps = HeaderMaps(np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8), places)
     columns = {name: raw.column(name) for name in _STORED}
-    columns["destination"] = names.column(raw.column("destination"))
+    columns["partition"], columns["destination"] = names.columns(raw.column("destination"))
     for name in ("receive", "event", "transmit"):
         columns[f"{name}_time"] = _micros(columns[f"{name}_ns"], SCHEMA.field(f"{name}_time").type)
-    columns["partition"] = pa.repeat(pa.scalar(partition), raw.num_rows)
-    prefix = pa.scalar(f"{encode_name(partition)}@")
+    coded = columns["partition"].dictionary_encode()
+    prefixes = pa.array([f"{encode_name(each)}@" for each in coded.dictionary.to_pylist()], pa.string())
+    prefix = prefixes.take(coded.indices) if len(prefixes) > 1 else prefixes[0]
     columns["message_id"] = pc.binary_join_element_wise(prefix, columns["offset"].cast(pa.string()), "")
     columns["tags"], columns["headers"] = maps.tags(), maps.headers()
     columns["size"] = pc.binary_length(columns["body"]).cast(pa.int64())

@@ -1,6 +1,6 @@
 """Run the archiver once: write and commit new segments, report them to retention, merge small files.
 
-One run at a time has the lock of the data directory; another one fails and reports which process has it. Units are
+One run at a time has the lock of the data directory; another one fails and reports which process has it. Jobs are
 written in the order of their offsets, by this process or by several others, and committed in that order, some together.
 A partition that cannot go on (damage, an older copy, a bug) stops, and the others go on. Anything that affects all (a
 full disk, an unreachable store) ends the run: what was complete by then is committed.
@@ -15,41 +15,45 @@ import contextlib
 import os
 import secrets
 import shutil
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 
-from radiator.archive.failures import ends_run, is_full, partition_failure, run_failure
+from radiator.archive.failures import is_full, run_failure
 from radiator.archive.files import Files
+from radiator.archive.jobs import Job, Written, jobs_of
 from radiator.archive.lock import locked
 from radiator.archive.manifest import DataFile, Lost, State, check_source, load
 from radiator.archive.merging import DamagedFile, Sizes, groups_to_merge, merge_files
 from radiator.archive.parquet import SCHEMA
-from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
+from radiator.archive.planning import Plan, plan, source_of
 from radiator.archive.publishing import Change, Publisher, ignore
 from radiator.archive.retention_marks import ahead, marks
 from radiator.archive.split import Settings
 from radiator.archive.typed import evolved
 from radiator.archive.uncommitted import check_commits
-from radiator.archive.unit import SegmentGone, Unit, Written
+from radiator.archive.unit import Unit
 from radiator.archive.workers import results
 from radiator.columns.files import open_store
-from radiator.columns.log import partitions
-from radiator.columns.scan import LostRecords
+from radiator.columns.log import exists, partitions
 from radiator.columns.typed import UNTYPED, readable_columns
 from radiator.errors import StorageError
-from radiator.limits import MIB
+from radiator.limits import (
+    ARCHIVE_COMMIT_BYTES,
+    ARCHIVE_COMMIT_SECONDS,
+    ARCHIVE_MERGES_PER_COMMIT,
+    ARCHIVE_UNIT_BYTES,
+    MIB,
+)
 from radiator.storage import archived, layout
 from radiator.storage.copies import kind_of_copy
 from radiator.storage.files import FileSystem, storage_error
-from radiator.storage.header import DamagedBatch
 from radiator.storage.reader import StoredPartition
 from radiator.storage.typed_rules import REJECTED
 from radiator.words import counted
 
-COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool
-COMMIT_UNITS = 256
-MERGES_PER_COMMIT = 64
 ROUNDS_MAX = 10  # plans of one run: another one is made where retention or another archiver was faster
 
 
@@ -68,7 +72,7 @@ class Options:
     merge: bool | None = None
     retention_seconds: int | None = None
     jobs: int = 1
-    unit_bytes: int = UNIT_BYTES
+    unit_bytes: int = ARCHIVE_UNIT_BYTES
     settings: Settings = field(default_factory=lambda: Settings(""))
     sizes: Sizes = field(default_factory=Sizes)
 
@@ -121,7 +125,7 @@ def run(data: str, files: Files, options: Options = Options(), watch: Watch = Wa
         OSError: Nothing could be begun.
     """
     source = source_of(data)
-    partitions(open_store(data))  # that it is a store
+    exists(open_store(data))
     with locked(data) as owner:
         spool = files.spool(owner or secrets.token_hex(8))
         _empty(spool)
@@ -138,7 +142,7 @@ def preview(data: str, files: Files, options: Options) -> Plan:
     state = load(files)
     check_source(files, state, source)
     check_commits(files, state)
-    return plan(partitions(open_store(data)), state, source, options.partitions, options.unit_bytes)
+    return plan(partitions(open_store(data)), state, options.partitions, options.unit_bytes)
 
 
 def _empty(spool: str) -> None:
@@ -155,7 +159,7 @@ class _Run:
         self._settings = replace(options.settings, spool=spool, level=options.level, skip_damaged=options.skip_damaged)
         self._out = Outcome()
         self._copy = kind_of_copy(FileSystem(), data)
-        self._unit_bytes, self._pending_bytes, self._jobs = options.unit_bytes, COMMIT_BYTES, options.jobs
+        self._unit_bytes, self._pending_bytes, self._jobs = options.unit_bytes, ARCHIVE_COMMIT_BYTES, options.jobs
         self._failed: Unit | None = None  # that for which there was no room
 
     def run(self) -> Outcome:
@@ -225,7 +229,7 @@ class _Run:
             for each in found
             if each.segments and (not names or each.name in names)
         )
-        made = plan(found, self._publisher.state, self._source, names, self._unit_bytes)
+        made = plan(found, self._publisher.state, names, self._unit_bytes)
         self._out.problems.update(made.problems)
         self._unmark(made.other_logs)
         self._mark(_verified(found, self._publisher.state, names, made.problems))  # commits of a run that died
@@ -234,52 +238,63 @@ class _Run:
         again = False
         pending: list[Written] = []
         stopped: set[str] = set()  # partitions with a failed unit that later units depend on
-        wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in stopped  # noqa: E731
-        left = sum(unit.bytes for unit in units)
-        for unit, result in results(units, self._settings, self._jobs, self._watch.advance, wanted):
-            left -= unit.bytes
-            if not wanted(unit):  # and another process was at it already
+        wanted: Callable[[Job], bool] = lambda job: stopped.isdisjoint(unit.partition for unit in job.units)  # noqa: E731
+        job_bytes = min(self._unit_bytes, self._pending_bytes)
+        jobs = deque(jobs_of(units, self._source, job_bytes))
+        left = sum(job.bytes for job in jobs)
+        committed = time.monotonic()
+        for job, result in results(jobs, self._settings, self._jobs, self._watch.advance, wanted):
+            left -= job.bytes
+            if not wanted(job):  # and another process was at it already
                 with contextlib.suppress(Exception):
                     result()
-                self._discard(unit.token)
+                self._discard(job.token)
                 continue
             try:
-                pending.append(result())
-            except SegmentGone:
-                self._discard(unit.token)
-                again = True
-                stopped.add(unit.partition)
-            except Exception as error:
-                self._discard(unit.token)
-                if ends_run(error):
-                    self._commit(pending)
-                    if is_full(error):
-                        if self._retry_smaller(unit, bool(pending)):
-                            return True
-                        self._failed = unit
-                    raise
-                self._out.problems[unit.partition] = partition_failure(unit.partition, error)
-                self._out.damaged |= isinstance(error, LostRecords | DamagedBatch)
-                stopped.add(unit.partition)
+                made_now = result()
+            except (OSError, BrokenProcessPool) as error:
+                self._discard(job.token)
+                self._commit(pending)
+                if is_full(error):
+                    if self._retry_smaller(job, bool(pending)):
+                        return True
+                    self._failed = job.units[0]
+                raise
+            for failure in made_now.failed:
+                stopped.add(failure.unit.partition)
+                if failure.gone:
+                    again = True
+                else:
+                    self._out.problems[failure.unit.partition] = failure.text
+                    self._out.damaged |= failure.damaged
+            jobs.extendleft(reversed(made_now.left))
+            left += sum(each.bytes for each in made_now.left)
+            if made_now.units:
+                pending.append(made_now)
+            else:
+                self._discard(job.token)
             self._watch.step("written")
-            if sum(each.unit.bytes for each in pending) >= self._pending_bytes or len(pending) >= COMMIT_UNITS:
+            size = sum(each.bytes for each in pending)
+            if size >= self._pending_bytes or time.monotonic() - committed >= ARCHIVE_COMMIT_SECONDS:
                 again |= self._commit(pending)
-                pending = []
+                pending, committed = [], time.monotonic()
             if self._watch.stopping():
                 self._out.left_bytes = left
                 break
         return self._commit(pending) or again
 
-    def _retry_smaller(self, unit: Unit, committed: bool) -> bool:
-        """Note that there was no room for a unit. Return whether to retry with less at once."""
-        again = len(unit.ranges) > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
+    def _retry_smaller(self, job: Job, committed: bool) -> bool:
+        """Note that there was no room for a job. Return whether to retry with less at once."""
+        segments = sum(len(unit.ranges) for unit in job.units)
+        logs = job.units[0].partition if len(job.units) == 1 else counted(len(job.units), "log")
+        again = segments > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
         if again:
             self._watch.report(
-                f"{self._spool}: no room for {unit.bytes / MIB:.1f} MiB of log "
-                f"({counted(len(unit.ranges), 'segment')} of {unit.partition}, {self._jobs} at a time): "
+                f"{self._spool}: no room for {job.bytes / MIB:.1f} MiB of log "
+                f"({counted(segments, 'segment')} of {logs}, {self._jobs} at a time): "
                 "continuing with less at once"
             )
-            self._unit_bytes = self._pending_bytes = max(1, unit.bytes // 4)
+            self._unit_bytes = self._pending_bytes = max(1, job.bytes // 4)
             self._jobs = 1
         return again
 
@@ -291,7 +306,7 @@ class _Run:
                 os.unlink(f"{self._spool}/{name}")
 
     def _commit(self, pending: list[Written]) -> bool:
-        """Commit units. Return whether some were dropped, because another archiver was faster."""
+        """Commit the results of jobs. Return whether some were dropped, because another archiver was faster."""
         if not pending:
             return False
         changes = [_change(each) for each in pending]
@@ -305,8 +320,8 @@ class _Run:
 
     def _count(self, written: Written) -> None:
         out = self._out
-        out.records += written.records
-        out.log_bytes += written.unit.bytes
+        out.records += sum(each.file.records for each in written.files)
+        out.log_bytes += written.bytes
         out.files += len(written.files)
         out.file_bytes += sum(each.file.bytes for each in written.files)
         out.body_bytes += sum(each.file.body_bytes for each in written.files)
@@ -316,12 +331,13 @@ class _Run:
         out.damaged |= any(lost.why == "damaged" for lost in written.lost)
         for lost in written.lost:
             self._watch.report(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} are lost: {lost.why}")
-        if written.unit.before is None and written.unit.first > 0:
-            out.begins[written.unit.partition] = written.unit.first
-            self._watch.report(
-                f"{written.unit.partition}: the archive begins at offset {written.unit.first}; earlier ones were "
-                "removed before it was first archived (retention, or settled messages of a queue)"
-            )
+        for unit in written.units:
+            if unit.before is None and unit.first > 0:
+                out.begins[unit.partition] = unit.first
+                self._watch.report(
+                    f"{unit.partition}: the archive begins at offset {unit.first}; earlier ones were removed before it "
+                    "was first archived (retention, or settled messages of a queue)"
+                )
 
     def _mark(self, ends: Mapping[str, int]) -> None:
         """Tell retention how far the archive is, if that is new."""
@@ -381,7 +397,7 @@ class _Run:
             changes.append(made)
             self._watch.step("merged")
             size = sum(placed.file.bytes for change in changes for placed in change.add)
-            if size >= COMMIT_BYTES or len(changes) >= MERGES_PER_COMMIT:
+            if size >= ARCHIVE_COMMIT_BYTES or len(changes) >= ARCHIVE_MERGES_PER_COMMIT:
                 self._replace(changes)
                 changes = []
         self._replace(changes)
@@ -442,12 +458,12 @@ def _verified(
 
 
 def _change(written: Written) -> Change:
-    unit: Unit = written.unit
+    units = written.units
     return Change(
         written.files,
-        ends={unit.partition: unit.following},
-        starts={unit.partition: unit.first} if unit.before is None else {},
+        ends={unit.partition: unit.following for unit in units},
+        starts={unit.partition: unit.first for unit in units if unit.before is None},
         lost=written.lost,
-        before={unit.partition: unit.before},
-        anchors={} if written.anchor is None else {unit.partition: written.anchor},
+        before={unit.partition: unit.before for unit in units},
+        anchors=written.anchors,
     )

@@ -1,10 +1,9 @@
 """Sort rows by destination and offset: those in memory, and those of several sorted sources, which are merged.
 
 While rows are sorted, the column ``destination`` has numbers instead of names. ``Names`` has the name of each number,
-and the rank of each in the order of names. In a merge of files such a name is a pair: the partition and the
-destination. A merge has one batch of each source in memory. In each step it takes from all of them the rows up to the
-lowest of their last ones, and sorts these together. So Arrow copies each row once, and Python works for each batch, not
-for each row or destination.
+which is a pair: the partition and the destination, and the rank of each in the order of names. A merge has one batch of
+each source in memory. In each step it takes from all of them the rows up to the lowest of their last ones, and sorts
+these together. So Arrow copies each row once, and Python works for each batch, not for each row or destination.
 
 The rows of Parquet files that are merged are first written to the spool again, in small *pieces*, one file after the
 other, since Parquet decodes a row group at a time. So memory is bounded, whatever the number of files, the size of
@@ -51,30 +50,36 @@ def numbered(schema: pa.Schema) -> pa.Schema:
 
 
 class Names:
-    """The names of destinations by number: ``names``, which may grow. Texts, or pairs of them."""
+    """The partition and the destination of each number: ``pairs``, which may grow."""
 
-    def __init__(self, names: list[Any]) -> None:
-        self.names = names
+    def __init__(self) -> None:
+        self.pairs: list[Pair] = []
         self._ranks: Ranks = np.empty(0, np.int32)
+        self._columns = pa.array([], pa.string()), pa.array([], pa.string())
 
     @property
     def ranks(self) -> Ranks:
         """The place of each number in the order of names, which is that of their code points and of their UTF-8."""
-        if len(self._ranks) < len(self.names):
-            self._ranks = np.empty(len(self.names), np.int32)
-            self._ranks[sorted(range(len(self.names)), key=self.names.__getitem__)] = np.arange(len(self.names))
+        if len(self._ranks) < len(self.pairs):
+            self._ranks = np.empty(len(self.pairs), np.int32)
+            self._ranks[sorted(range(len(self.pairs)), key=self.pairs.__getitem__)] = np.arange(len(self.pairs))
         return self._ranks
 
-    def column(self, numbers: pa.Array) -> pa.Array:
-        """Return the names of numbers."""
-        return pa.array(self.names, pa.string()).take(numbers)
+    def columns(self, numbers: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Return the partitions and the destinations of numbers."""
+        partitions, destinations = self._columns
+        if len(partitions) < len(self.pairs):
+            partitions = pa.array([partition for partition, _ in self.pairs], pa.string())
+            destinations = pa.array([destination for _, destination in self.pairs], pa.string())
+            self._columns = partitions, destinations
+        return partitions.take(numbers), destinations.take(numbers)
 
 
 def sorted_rows(batches: Sequence[pa.RecordBatch], names: Names) -> pa.RecordBatch:
     """Return all rows as one batch, sorted by destination and offset."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     ranks, offsets = names.ranks[batch.column("destination").to_numpy()], batch.column("offset").to_numpy()
-    if len(names.names) <= 1 << 16:
+    if len(names.pairs) <= 1 << 16:
         ranks = ranks.astype(np.uint16)  # which numpy sorts by radix
     order = np.argsort(ranks, kind="stable")
     if ((np.diff(ranks[order]) == 0) & (np.diff(offsets[order]) < 0)).any():  # they came in another order of offsets
@@ -126,18 +131,59 @@ def merged(sources: Iterable[Iterator[pa.RecordBatch]], names: Names) -> Iterato
         heads = [head for head in heads if not head.taken or head.advance()]
 
 
-def write_run(
-    path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, piece_bytes: int, compression: str | None = None
-) -> None:
-    """Write sorted rows to a new file in the spool, in pieces of about so many bytes."""
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(path, schema, options=options) as sink:
-        for batch in batches:
-            for piece in _pieces(batch, piece_bytes):
-                sink.write_batch(piece)
+class Sorter:
+    """Sorts rows: those in memory, and those that are in the spool already, as sorted runs.
+
+    Args:
+        names: The names of all numbers.
+        schema: The columns of the rows.
+        spooled: Returns a new path in the spool.
+        piece_bytes: The size of the part of each run that is in memory while they are merged, about.
+        compression: Of runs.
+    """
+
+    def __init__(
+        self, names: Names, schema: pa.Schema, spooled: Callable[[], str], piece_bytes: int,
+        compression: str | None = None,
+    ) -> None:  # fmt: skip
+        self._names, self._schema, self._spooled, self._piece_bytes = names, schema, spooled, piece_bytes
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self.waiting: list[pa.RecordBatch] = []
+        self.bytes = 0
+        self.runs: list[str] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows, which wait in memory: ``bytes`` in all."""
+        self.waiting.append(batch)
+        self.bytes += batch.nbytes
+
+    def spill(self) -> None:
+        """Write the rows in memory to the spool."""
+        if self.waiting:
+            self.write([sorted_rows(self.taken(), self._names)])
+
+    def taken(self) -> list[pa.RecordBatch]:
+        """Return the rows in memory, and forget them."""
+        waiting, self.waiting, self.bytes = self.waiting, [], 0
+        return waiting
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows that are sorted to the spool."""
+        self.runs.append(self._spooled())
+        with pa.ipc.new_stream(self.runs[-1], self._schema, options=self._options) as sink:
+            for batch in batches:
+                for piece in _pieces(batch, self._piece_bytes):
+                    sink.write_batch(piece)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, sorted. Runs are removed."""
+        last = [sorted_rows(self.taken(), self._names)] if self.waiting else []
+        if not self.runs:
+            return iter(last)
+        return merged([*map(_read_run, self.runs), iter(last)], self._names)
 
 
-def read_run(path: str) -> Iterator[pa.RecordBatch]:
+def _read_run(path: str) -> Iterator[pa.RecordBatch]:
     """Yield the pieces, and remove the file."""
     with pa.OSFile(path) as file, pa.ipc.open_stream(file) as source:
         yield from source
@@ -170,39 +216,28 @@ def merged_files(
 
     Files are opened one at a time. Names in the spool begin with ``token``, and are removed at the end.
     """
-    names = Names([])
+    names = Names()
     numbers: dict[Pair, int] = {}
     coded = numbered(schema)
     piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // min(max(len(sources), 1), RUNS_EXPECTED))
-    paths: list[str] = []
-    waiting: list[pa.RecordBatch] = []
-    waiting_bytes = 0
-
-    def write(rows: Iterable[pa.RecordBatch]) -> None:
-        paths.append(f"{spool}/{token}-{len(paths)}.rows")
-        write_run(paths[-1], rows, coded, piece_bytes, "lz4")
-
+    sorter = Sorter(names, coded, lambda: f"{spool}/{token}-{len(sorter.runs)}.rows", piece_bytes, "lz4")
     for source in sources:
         with source() as file:
-            rows = (_numbered(batch, names.names, numbers, coded) for batch in batches(file, schema))
+            rows = (_numbered(batch, names.pairs, numbers, coded) for batch in batches(file, schema))
             begin: list[pa.RecordBatch] = []
             begin_bytes = 0
             for batch in rows:
                 begin.append(batch)
                 begin_bytes += batch.nbytes
                 if begin_bytes > SMALL_FILE_BYTES:
-                    write(chain(begin, rows))
+                    sorter.write(chain(begin, rows))
                     begin, begin_bytes = [], 0
-            waiting += begin
-            waiting_bytes += begin_bytes
-        if waiting_bytes > RUN_BYTES:
-            write([sorted_rows(waiting, names)])
-            waiting, waiting_bytes = [], 0
-    last = [sorted_rows(waiting, names)] if waiting else []
-    destinations = pa.array([name for _, name in names.names], pa.string())
-    found = merged([*map(read_run, paths), iter(last)], names)
-    return {name for _, name in names.names}, (
-        _replaced(batch, destinations.take(batch.column(0)), schema) for batch in found
+            for batch in begin:
+                sorter.add(batch)
+        if sorter.bytes > RUN_BYTES:
+            sorter.spill()
+    return {name for _, name in names.pairs}, (
+        _replaced(batch, names.columns(batch.column(0))[1], schema) for batch in sorter.rows()
     )
 
 

@@ -1,11 +1,15 @@
-"""Write records of a unit, which come in the order of offsets, to files that are sorted by destination and offset.
+"""Write records of units, which come in the order of offsets, to a file for each day, sorted as ``sorting`` does.
 
-There is one file for each day. Days follow one another, since receive times never fall in a partition, so one file is
-open at a time. Rows wait in memory. When there are ``run_bytes`` of them, they are written: to the file itself as long
-as it has one destination, since they are in its order; else, sorted, to a *run* in the spool. At the end the runs are
-merged. If a second destination comes when the file has rows already, the file ends before it, and another one begins:
+Rows wait in memory. When there are ``run_bytes`` of them, they are written, sorted, to *runs* in the spool. At the end
+the runs of each day are merged into its file.
+
+A unit that is *alone* may be large. Its days follow one another, since receive times never fall in a partition, so one
+file is open at a time. As long as that has one destination, its rows are in its order, and are written to the file
+itself. If a second destination comes when the file has rows already, the file ends before it, and another one begins:
 so a day may have several files, of one destination each, and one with the rest. Each file has a range of offsets of its
 own.
+
+Several units together have a file for each day, which is made at the end: so a unit that fails can be left out.
 
 This module knows Arrow batches. It does not know segments or commits. Invariant: the rows in memory are never more than
 those of a run, a row group and a batch.
@@ -14,19 +18,21 @@ those of a run, a row group and a batch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from radiator.archive.manifest import DataFile, Span
-from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, SCHEMA, DataWriter
+from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, SCHEMA, DataWriter, listed, listed_spans
 from radiator.archive.paths import DATA_SUFFIX, data_path
 from radiator.archive.raw import RAW_SCHEMA, complete
-from radiator.archive.sorting import Names, merged, read_run, sorted_rows, write_run
+from radiator.archive.sorting import Names, Sorter
+from radiator.columns.batches import Mask
 from radiator.columns.typed import UNTYPED, TypedColumns, Typing
 from radiator.limits import MIB
 
@@ -105,72 +111,94 @@ class _File:
     """A file that is being made. ``spooled`` returns a new path in the spool for a suffix."""
 
     def __init__(
-        self, first: int, day: int, partition: str, names: Names, spooled: Callable[[str], str],
-        settings: Settings, typing: Typing | None,
-    ) -> None:  # fmt: skip
-        self.first, self.day, self._typing = first, day, typing
-        self._partition, self._names, self._spooled, self._settings = partition, names, spooled, settings
-        self._numbers: set[int] = set()  # of its destinations
-        self._waiting: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._runs: list[str] = []
-        self._groups: RowGroups | None = None
+        self, day: int, names: Names, spooled: Callable[[str], str], settings: Settings, typing: Typing | None
+    ) -> None:
+        self.day, self._typing = day, typing
+        self._names, self._spooled, self._settings = names, spooled, settings
+        self.sorter = Sorter(names, RAW_SCHEMA, lambda: spooled(".rows"), PIECE_BYTES)
+        self.spans: list[tuple[Span, set[str]]] = []  # with their destinations
+        self.groups: RowGroups | None = None
 
-    def takes(self, numbers: set[int]) -> bool:
-        """Return whether rows of these destinations can still be written in order, and the file is not too large."""
-        return len(self._runs) < RUNS_MAX if self._groups is None else numbers == self._numbers
-
-    def add(self, batch: pa.RecordBatch, numbers: set[int]) -> None:
-        self._waiting.append(batch)
-        self._bytes += batch.nbytes
-        self._numbers |= numbers
-        if self._bytes >= self._settings.run_bytes:
-            if len(self._numbers) == 1:
-                self._write(self._waiting)
-            else:
-                self._runs.append(self._spooled(".rows"))
-                write_run(self._runs[-1], [sorted_rows(self._waiting, self._names)], RAW_SCHEMA, PIECE_BYTES)
-            self._waiting, self._bytes = [], 0
-
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> RowGroups:
-        if self._groups is None:
-            self._groups = RowGroups(self._spooled(DATA_SUFFIX), self._settings)
+    def write(self, batches: Iterable[pa.RecordBatch]) -> RowGroups:
+        """Write rows that are in the order of the file."""
+        if self.groups is None:
+            self.groups = RowGroups(self._spooled(DATA_SUFFIX), self._settings)
         for batch in batches:
-            whole = complete(batch, self._partition, self._names)
+            whole = complete(batch, self._names)
             if self._typing is None:
-                self._groups.write(whole)
+                self.groups.write(whole)
                 continue
             for start in range(0, whole.num_rows, DECODED_ROWS):
-                self._groups.write(self._typing.add(whole.slice(start, DECODED_ROWS)))
-        return self._groups
+                self.groups.write(self._typing.add(whole.slice(start, DECODED_ROWS)))
+        return self.groups
 
-    def close(self, following: int, token: str, source: str) -> SpooledFile:
-        last = [sorted_rows(self._waiting, self._names)] if self._waiting else []
-        self._waiting = []
-        runs = [*map(read_run, self._runs), iter(last)]
-        groups = self._write(merged(runs, self._names) if self._runs else last)
-        names = [self._names.names[number] for number in self._numbers]
-        spans = (Span(self._partition, self.first, following, groups.records),)
-        return groups.close(spans, date_of(self.day), names, token, source)
+    def close(self, keep: Mask | None, token: str, source: str) -> SpooledFile | None:
+        """Write the waiting rows and return the file; None if it has no rows. ``keep``: of which numbers."""
+        rows = self.sorter.rows() if keep is None else _only(self.sorter.rows(), keep)
+        if not self.spans:
+            assert not list(rows), "a row is in no span"
+            return None
+        groups = self.write(rows)
+        spans = listed_spans(span for span, _ in self.spans)
+        names = set[str]().union(*(names for _, names in self.spans))
+        made = groups.close(spans, date_of(self.day), names, token, source)
+        assert made.file.records == sum(each.records for each in spans), "a row is in no span"
+        return made
+
+
+def _only(batches: Iterator[pa.RecordBatch], keep: Mask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some numbers."""
+    for batch in batches:
+        kept = batch.filter(pa.array(keep[batch.column("destination").to_numpy()]))
+        if kept.num_rows:
+            yield kept
 
 
 class Split:
-    """Splits the records from ``first`` up to, not including, ``following``. ``names``: of the numbers in rows."""
+    """Splits the records of units by day.
 
-    def __init__(
-        self, partition: str, first: int, following: int, token: str, source: str, settings: Settings, names: list[str]
-    ) -> None:
-        self.partition, self._following, self._names = partition, following, Names(names)
-        self._token, self._source, self._settings = token, source, settings
-        self._files: list[SpooledFile] = []
+    Args:
+        token: Of the names of files.
+        source: The data directory.
+        settings: Of the files.
+        alone: Whether there is one unit, which may be large.
+    """
+
+    def __init__(self, token: str, source: str, settings: Settings, alone: bool) -> None:
+        self._token, self._source, self._settings, self._alone = token, source, settings, alone
         self._numbers = itertools.count(1)
-        self._begin = first  # of the next file
         plain = settings.schema.names == SCHEMA.names
         self._typing = None if plain else Typing(settings.typed, settings.schema)
+        self._names = Names()
+        self._files: dict[int, _File] = {}  # by day
+        self._closed: list[SpooledFile] = []
+        self._dropped: list[range] = []
+        self.bytes = self._waiting_bytes = 0  # of all rows so far; of those in memory
+
+    def begin(self, partition: str, first: int, names: list[str]) -> None:
+        """Begin a unit.
+
+        Args:
+            partition: Its partition, of which there was no other one.
+            first: Its first offset.
+            names: The destinations of the numbers in its rows, which may grow.
+        """
+        self.partition, self._own_names, self._base = partition, names, len(self._names.pairs)
         self._file: _File | None = None
+        self._span_first, self._span_records = first, 0
+        self._span_numbers: set[int] = set()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows, with the columns of ``RAW_SCHEMA``."""
+        """Add rows of the unit, with the columns of ``RAW_SCHEMA``.
+
+        Raises:
+            ConfigError: They have a destination whose records cannot be decoded.
+        """
+        new = self._own_names[len(self._names.pairs) - self._base :]
+        if self._typing is not None:
+            self._typing.check(new)
+        self._names.pairs.extend((self.partition, each) for each in new)
+        self.bytes += batch.nbytes
         days = batch.column("receive_ns").to_numpy() // DAY_NS
         cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
         for start, stop in itertools.pairwise(cuts):
@@ -179,23 +207,71 @@ class Split:
 
     def _add(self, batch: pa.RecordBatch, day: int) -> None:
         numbers = set(np.flatnonzero(np.bincount(batch.column("destination").to_numpy())).tolist())
-        if self._file is not None and not (self._file.day == day and self._file.takes(numbers)):
-            self._close(batch.column("offset")[0].as_py())
+        file = self._files.get(day)
+        if file is None or file is not self._file or not self._takes(file, numbers):
+            self.end(batch.column("offset")[0].as_py())
+            if file is None or self._alone:
+                file = self._files[day] = _File(day, self._names, self._spooled, self._settings, self._typing)
+            self._file = file
+        self._span_numbers |= numbers
+        self._span_records += batch.num_rows
+        if self._base:
+            moved = pc.add(batch.column("destination"), pa.scalar(self._base, pa.int32()))
+            batch = pa.RecordBatch.from_arrays([moved, *batch.columns[1:]], schema=batch.schema)
+        file.sorter.add(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= self._settings.run_bytes:
+            self._spill()
+
+    def _takes(self, file: _File, numbers: set[int]) -> bool:
+        """Return whether rows of these destinations can still be written in order, and the file is not too large."""
+        if not self._alone:
+            return True
+        return len(file.sorter.runs) < RUNS_MAX if file.groups is None else numbers == self._span_numbers
+
+    def _spill(self) -> None:
+        """Write the rows in memory."""
+        for file in self._files.values():
+            if self._alone and len(self._span_numbers) == 1:
+                file.write(file.sorter.taken())
+            else:
+                file.sorter.spill()
+        self._waiting_bytes = 0
+
+    def end(self, following: int) -> None:
+        """End the rows of the unit in its current file, before an offset."""
         if self._file is None:
-            self._file = _File(
-                self._begin, day, self.partition, self._names, self._spooled, self._settings, self._typing
-            )
-        self._file.add(batch, numbers)
+            return
+        found = {self._own_names[number] for number in self._span_numbers}
+        span = Span(self.partition, self._span_first, following, self._span_records, listed(found))
+        self._file.spans.append((span, found))
+        if self._alone:
+            self._close(self._file.day)
+            self._waiting_bytes = 0
+        self._file = None
+        self._span_first, self._span_records, self._span_numbers = following, 0, set()
+
+    def drop(self) -> None:
+        """Leave out the unit."""
+        self._dropped.append(range(self._base, len(self._names.pairs)))
+        for file in self._files.values():
+            file.spans = [each for each in file.spans if each[0].partition != self.partition]
 
     def finish(self) -> list[SpooledFile]:
-        """Close the last file, and return all."""
-        self._close(self._following)
-        return self._files
+        """Close all files, and return them."""
+        for day in sorted(self._files):
+            self._close(day)
+        return self._closed
 
-    def _close(self, following: int) -> None:
-        if self._file is not None:
-            self._files.append(self._file.close(following, self._token, self._source))
-            self._begin, self._file = following, None
+    def _close(self, day: int) -> None:
+        keep = None
+        if self._dropped:
+            keep = np.ones(len(self._names.pairs), np.bool_)
+            for each in self._dropped:
+                keep[each.start : each.stop] = False
+        made = self._files.pop(day).close(keep, self._token, self._source)
+        if made is not None:
+            self._closed.append(made)
 
     def _spooled(self, suffix: str) -> str:
         return f"{self._settings.spool}/{self._token}-{next(self._numbers)}{suffix}"

@@ -1,8 +1,6 @@
-"""A unit of work: convert consecutive sealed segments of a partition to complete data files in the spool.
+"""A unit of work: the records of consecutive sealed segments of a partition.
 
-This module knows segments. It does not know commits, or where the archive is. It runs in a process of its own or in any
-thread: arguments and results can be pickled. Invariant: every record of its offsets that is not reported as lost is in
-exactly one file.
+This module knows segments. It does not know files of the archive, or commits. It has no state.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from functools import partial
 from radiator.archive.lineage import anchor_at
 from radiator.archive.manifest import Anchor, Lost
 from radiator.archive.raw import RAW_SCHEMA
-from radiator.archive.split import Settings, Split, SpooledFile
+from radiator.archive.split import Split
 from radiator.columns.batches import Batches
 from radiator.columns.decode import Contradiction, Counters, Decoder
 from radiator.columns.names import NameTable
@@ -38,8 +36,7 @@ class Unit:
     """Offsets from ``first`` up to, not including, ``following``, of one partition.
 
     ``lost`` are those before them and among them that are gone already. ``before``: the archive's end of the partition
-    when this was planned; None: it had nothing of it. ``token`` is in the names of all files of the unit. ``sparse``:
-    there may be fewer records than offsets.
+    when this was planned; None: it had nothing of it. ``sparse``: there may be fewer records than offsets.
     """
 
     partition: str
@@ -48,39 +45,29 @@ class Unit:
     first: int
     following: int
     lost: tuple[Lost, ...]
-    token: str
-    source: str
     bytes: int
     sparse: bool = False
 
 
-@dataclass
-class Written:
-    """The files of a unit. ``lost`` includes what was found lost. ``anchor``: the last record; None: there is none."""
-
-    unit: Unit
-    files: list[SpooledFile]
-    lost: list[Lost]
-    anchor: Anchor | None
-
-    @property
-    def records(self) -> int:
-        """The number of records."""
-        return sum(each.file.records for each in self.files)
-
-
-def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = lambda done: None) -> Written:
-    """Write the files of a unit.
+def add_unit(
+    unit: Unit, split: Split, skip_damaged: bool, advance: Callable[[int], None]
+) -> tuple[list[Lost], Anchor | None]:
+    """Add the records of a unit to files, each that is not reported as lost exactly once.
 
     Args:
         unit: The unit.
-        settings: Of the files.
+        split: The files.
+        skip_damaged: Whether damaged records are reported as lost.
         advance: Called with the bytes of the log that are done.
+
+    Returns:
+        The lost offsets, also those that were found now, and the anchor: the last record, or None.
 
     Raises:
         LostRecords: Records are damaged, and are not to be skipped.
         SegmentGone: A segment was deleted.
-        OSError: A file cannot be read or written.
+        StorageError: A segment cannot be read, or has other records than expected.
+        OSError: A file cannot be written.
     """
     lost: set[Lost] = set()
 
@@ -89,13 +76,14 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
             return
         if not os.path.exists(loss.path):
             raise SegmentGone(str(loss))
-        if not settings.skip_damaged:
+        if not skip_damaged:
             raise LostRecords(f"{loss}. --skip-damaged archives everything else, and records what is missing")
         lost.add(Lost(unit.partition, max(loss.first, unit.first), loss.following, "damaged"))
 
     decoder = Decoder(unit.partition, RAW_SCHEMA, Selection(), ALL_ROWS, Counters())
-    split = Split(unit.partition, unit.first, unit.following, unit.token, unit.source, settings, decoder.names)
+    split.begin(unit.partition, unit.first, decoder.names)
     last: Batches | None = None
+    records = 0
     for wanted in unit.ranges:
         contradicted = partial(_lose_contradiction, wanted, lose)
         for chunk in scan(wanted, lose, Counters()):
@@ -103,17 +91,18 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
             low = max(chunk.low, unit.first)
             for batch in decoder.decode(chunk.batches, low, chunk.high, chunk.place_of, contradicted):
                 split.add(batch)
+                records += batch.num_rows
             advance(len(chunk.batches.chunk))
-    anchor = None if last is None else _anchor(last, unit)
-    written = Written(unit, split.finish(), [*unit.lost, *sorted(lost)], anchor)
-    gone = sum(max(0, each.next_offset - max(each.first, unit.first)) for each in written.lost)
+    split.end(unit.following)
+    found = [*unit.lost, *sorted(lost)]
+    gone = sum(max(0, each.next_offset - max(each.first, unit.first)) for each in found)
     expected = unit.following - unit.first - gone
-    if written.records > expected or (written.records < expected and not unit.sparse and not _sparse(unit)):
+    if records > expected or (records < expected and not unit.sparse and not _sparse(unit)):
         raise StorageError(
-            f"partition {unit.partition!r}: {written.records} records where {expected} were expected, of offsets "
+            f"partition {unit.partition!r}: {records} records where {expected} were expected, of offsets "
             f"{unit.first} to {unit.following - 1}; they were not archived: find the reason with `radiator fsck`"
         )
-    return written
+    return found, None if last is None else _anchor(last, unit)
 
 
 def _lose_contradiction(wanted: SegmentRange, lose: Callable[[Loss], None], found: Contradiction) -> None:

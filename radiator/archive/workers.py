@@ -1,4 +1,4 @@
-"""Write units one after the other in this process, or several at a time in others; results come in order.
+"""Write jobs one after the other in this process, or several at a time in others; results come in order.
 
 This module knows processes. It does not know commits. The files of another process are in the spool when its result
 comes; a worker ends with the process that started it.
@@ -11,39 +11,47 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
-from itertools import islice
 from multiprocessing.connection import wait
 
+from radiator.archive.jobs import Job, Written, write_job
 from radiator.archive.split import Settings
-from radiator.archive.unit import Unit, Written, write_unit
 
 Result = Callable[[], Written]
 
 
 def results(
-    units: Sequence[Unit], settings: Settings, jobs: int, advance: Callable[[int], None], wanted: Callable[[Unit], bool]
-) -> Generator[tuple[Unit, Result]]:
-    """Yield each wanted unit, and a function that returns its result or raises. Call it before the next one."""
-    rest = filter(wanted, units)
-    if jobs <= 1 or len(units) <= 1:
-        for unit in rest:
-            yield unit, partial(write_unit, unit, settings, advance)
+    jobs: deque[Job], settings: Settings, processes: int, advance: Callable[[int], None], wanted: Callable[[Job], bool]
+) -> Generator[tuple[Job, Result]]:
+    """Yield each wanted job, and a function that returns its result or raises. Call it before the next one.
+
+    Args:
+        jobs: The jobs, which are taken from it. Others may be put at its front meanwhile.
+        settings: Of the files.
+        processes: How many write at a time.
+        advance: Called with the bytes of the log that are done.
+        wanted: Whether a job is to be written.
+    """
+    if processes <= 1 or len(jobs) <= 1:
+        while jobs:
+            if wanted(job := jobs.popleft()):
+                yield job, partial(write_job, job, settings, advance)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(units)), context, initializer=_start) as pool:
-        waiting: deque[tuple[Unit, Future[Written]]] = deque()
+    with ProcessPoolExecutor(min(processes, len(jobs)), context, initializer=_start) as pool:
+        waiting: deque[tuple[Job, Future[Written]]] = deque()
         try:
             while True:
-                for more in islice(rest, jobs + 1 - len(waiting)):
-                    waiting.append((more, pool.submit(write_unit, more, settings)))
+                while jobs and len(waiting) <= processes:
+                    if wanted(job := jobs.popleft()):
+                        waiting.append((job, pool.submit(write_job, job, settings)))
                 if not waiting:
                     return
-                unit, future = waiting.popleft()
-                yield unit, future.result
-                advance(unit.bytes)
+                job, future = waiting.popleft()
+                yield job, future.result
+                advance(future.result().bytes)
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -167,6 +167,21 @@ class Typing:
         self._index = RuleIndex(_matcher(rule.match) for rule in typed.rules)
         self._known: dict[str, int] = {}
 
+    def check(self, names: Iterable[str]) -> None:
+        """Check that the records of destinations can be decoded.
+
+        Args:
+            names: The destinations.
+
+        Raises:
+            ConfigError: The decoder of a rule cannot be imported, or its column is refused.
+        """
+        for name in names:
+            number = self._rule_of(name)
+            rule = self._rules[number] if number >= 0 else None
+            if isinstance(rule, ConfigError):
+                raise rule
+
     def extend(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each batch with the columns of the schema.
 

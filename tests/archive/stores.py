@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from radiator.columns.planning import plan
 from radiator.columns.read import read
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-from tests.spark.stores import START_NS, Writer, numbered
+from tests.spark.stores import START_NS, Message, Writer, numbered
 
 SEGMENT_BYTES = 64 * 1024
 DAY_NS = 86_400 * 10**9
@@ -121,3 +121,24 @@ def more(
         ],
         per_batch=20,
     )
+
+
+def name_of(number: int) -> str:
+    return f"/topic/device{number:04d}"
+
+
+def write_logs(writer: Writer, logs: Iterable[int], count: int, first: int = 0, day: int = 0) -> None:
+    """Write records to logs of one destination each, but every fifth has two. Each log gets a sealed segment more."""
+    chosen = list(logs)
+    for start in range(0, count, 10):
+        for number in chosen:
+            own = name_of(number)
+            names = [own] if number % 5 else [own, f"{own}.x"]
+            writer.append(own, [
+                Message(
+                    names[offset % len(names)], b"%d of %d " % (offset, number) * 40, b"n:%d" % offset,
+                    START_NS + day * DAY_NS + (first + offset) * 10**6,
+                )
+                for offset in range(start, min(start + 10, count))
+            ])  # fmt: skip
+        writer.commit()

@@ -16,6 +16,7 @@ import pytest
 from radiator.archive import run as running
 from radiator.archive import workers
 from radiator.archive.files import Files
+from radiator.archive.jobs import Job, Written, write_job
 from radiator.archive.manifest import load
 from radiator.archive.merging import groups_to_merge
 from radiator.archive.opening import open_files
@@ -23,7 +24,6 @@ from radiator.archive.publishing import LEFTOVER_SECONDS
 from radiator.archive.remote import SPOOL_PREFIX
 from radiator.archive.run import Watch, run
 from radiator.archive.split import Settings
-from radiator.archive.unit import Unit, Written, write_unit
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
@@ -49,7 +49,7 @@ def spooled(root: Path) -> list[str]:
 def test_what_is_uploaded_leaves_the_local_disk(
     elsewhere: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "COMMIT_BYTES", 1)
+    monkeypatch.setattr(running, "ARCHIVE_COMMIT_BYTES", 1)
     fill(tmp_path / "data", count=3000).close()
     waiting: list[list[str]] = []
 
@@ -82,7 +82,7 @@ def test_what_a_run_left_there_that_died_with_its_machine_is_removed_after_a_day
 def test_merged_files_are_committed_before_they_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "data", count=3000).close()
     run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED)
-    monkeypatch.setattr(running, "COMMIT_BYTES", 1)
+    monkeypatch.setattr(running, "ARCHIVE_COMMIT_BYTES", 1)
     steps: list[str] = []
     out = run(
         str(tmp_path / "data"), open_files(tmp_path / "archive"), replace(EAGER, merge=True), Watch(step=steps.append)
@@ -106,7 +106,7 @@ def test_a_run_that_is_asked_to_stop_ends_behind_the_merge_at_hand(tmp_path: Pat
 def test_units_behind_damage_are_not_written_by_other_processes_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "COMMIT_UNITS", 1)
+    monkeypatch.setattr(running, "ARCHIVE_COMMIT_BYTES", 1)
     writer = fill(tmp_path / "data", count=6000)
     more(writer, "sound", count=1500)
     writer.close()
@@ -135,23 +135,23 @@ def test_a_file_that_is_missing_is_reported_by_the_run_that_would_merge_it(tmp_p
 # --- where it is full -------------------------------------------------------------------------------------------------
 
 
-def full(monkeypatch: pytest.MonkeyPatch, lacks: Callable[[Unit, list[str]], bool]) -> None:
-    """``lacks``: whether there is no room for a unit, beside what lies in the spool."""
+def full(monkeypatch: pytest.MonkeyPatch, lacks: Callable[[Job, list[str]], bool]) -> None:
+    """``lacks``: whether there is no room for a job, beside what lies in the spool."""
 
-    def tight(unit: Unit, settings: Settings, advance: Callable[[int], None]) -> Written:
-        if lacks(unit, os.listdir(settings.spool)):
-            Path(settings.spool, f"{unit.token}-1.parquet").write_bytes(b"x")
+    def tight(job: Job, settings: Settings, advance: Callable[[int], None]) -> Written:
+        if lacks(job, os.listdir(settings.spool)):
+            Path(settings.spool, f"{job.token}-1.parquet").write_bytes(b"x")
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write_unit(unit, settings, advance)
+        return write_job(job, settings, advance)
 
-    monkeypatch.setattr(workers, "write_unit", tight)
+    monkeypatch.setattr(workers, "write_job", tight)
 
 
 def test_where_there_is_no_room_for_a_unit_there_may_be_for_fewer_segments_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "data", count=6000).close()
-    full(monkeypatch, lambda unit, waiting: unit.bytes > 4 * SEGMENT_BYTES)
+    full(monkeypatch, lambda job, waiting: job.bytes > 4 * SEGMENT_BYTES)
     told: list[str] = []
     options = replace(UNMERGED, unit_bytes=10 * SEGMENT_BYTES)
     out = run(str(tmp_path / "data"), open_files(tmp_path / "archive"), options, Watch(report=told.append))
@@ -165,7 +165,7 @@ def test_what_waits_for_its_commit_makes_room_by_it_where_it_is_uploaded(
     elsewhere: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "data", count=6000).close()
-    full(monkeypatch, lambda unit, waiting: len(waiting) > 8)
+    full(monkeypatch, lambda job, waiting: len(waiting) > 8)
     assert run(str(tmp_path / "data"), elsewhere, replace(UNMERGED, unit_bytes=1)).problems == {}
     check_exact(elsewhere, tmp_path / "data")
 
@@ -174,7 +174,7 @@ def test_a_segment_for_which_there_is_no_room_is_reported_with_its_size_and_what
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "data", count=6000).close()
-    full(monkeypatch, lambda unit, waiting: unit.following > 3000)
+    full(monkeypatch, lambda job, waiting: job.units[0].following > 3000)
     files = open_files(tmp_path / "archive")
     for _ in range(2):
         out = run(str(tmp_path / "data"), files, replace(UNMERGED, unit_bytes=10 * SEGMENT_BYTES))

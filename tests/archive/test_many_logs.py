@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator import archive
-from radiator.archive import rows
+from radiator.archive import jobs, rows
 from radiator.archive.actions import file_of, statistics_of, tag_of
 from radiator.archive.contents import Anchor, DataFile, PackedSpans, Span, State, joined
 from radiator.archive.files import LocalFiles
@@ -43,41 +43,22 @@ from radiator.replay import archived
 from radiator.replay.sources import Sources
 from radiator.storage.layout import partition_path
 from tests.archive.killing import EAGER, check_all, run_until
-from tests.archive.stores import DAY_NS, Rows, archive_rows, log_rows, sealed_ends
-from tests.spark.stores import START_NS, Message, Writer
+from tests.archive.stores import Rows, archive_rows, log_rows, name_of, sealed_ends, write_logs
+from tests.spark.stores import Writer
 
 SMALL = replace(EAGER, settings=Settings("", group_rows=50))
 
 
-def name_of(number: int) -> str:
-    return f"/topic/device{number:04d}"
-
-
-def write(writer: Writer, logs: Iterable[int], count: int, first: int = 0, day: int = 0) -> None:
-    """Write records to logs of one destination each, but every fifth has two. Each log gets a sealed segment more."""
-    chosen = list(logs)
-    for start in range(0, count, 10):
-        for number in chosen:
-            own = name_of(number)
-            names = [own] if number % 5 else [own, f"{own}.x"]
-            writer.append(own, [
-                Message(
-                    names[offset % len(names)], b"%d of %d " % (offset, number) * 40, b"n:%d" % offset,
-                    START_NS + day * DAY_NS + (first + offset) * 10**6,
-                )
-                for offset in range(start, min(start + 10, count))
-            ])  # fmt: skip
-        writer.commit()
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve logs, archived in two runs, not merged."""
+    """Twelve logs, archived in two runs to files of their own, not merged."""
     root = tmp_path_factory.mktemp("made")
     writer = Writer(root / "data", 4096)
-    for part in range(2):
-        write(writer, range(12), 40, first=100 * part)
-        assert not run(str(root / "data"), open_files(root / "archive"), replace(SMALL, merge=False)).problems
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "ARCHIVE_SHARED_LOGS_MAX", 1)
+        for part in range(2):
+            write_logs(writer, range(12), 40, first=100 * part)
+            assert not run(str(root / "data"), open_files(root / "archive"), replace(SMALL, merge=False)).problems
     writer.close()
     return root
 
@@ -394,8 +375,8 @@ def test_a_gap_of_a_log_is_judged_by_its_own_destinations(root: Path) -> None:
 def test_the_times_around_a_gap_are_never_those_of_other_logs(tmp_path: Path) -> None:
     """A log that ends early shares a file with one that goes on: its gap may have any time of the day since then."""
     writer = Writer(tmp_path / "data", 4096)
-    write(writer, [1], 40)
-    write(writer, [2], 40, first=10_000)
+    write_logs(writer, [1], 40)
+    write_logs(writer, [2], 40, first=10_000)
     writer.close()
     run(str(tmp_path / "data"), open_files(tmp_path / "archive"), replace(SMALL, merge=True))
     state = load(open_files(tmp_path / "archive"))
@@ -499,13 +480,13 @@ def test_whatever_happens_every_version_has_what_it_had(tmp_path: Path, seed: in
     ever: Rows = {}
     versions: dict[int, set[tuple[str, int]]] = {}
     first = day = 0
-    write(writer, range(6), 20)
+    write_logs(writer, range(6), 20)
     for _ in range(25):
         what = dice.choice(["write", "write", "next day", "run", "run", "merge", "vacuum", "retain"])
         day += what == "next day"
         if what == "write":
             first += 1000
-            write(writer, dice.sample(range(9), dice.randrange(1, 6)), dice.randrange(5, 60), first, day)
+            write_logs(writer, dice.sample(range(9), dice.randrange(1, 6)), dice.randrange(5, 60), first, day)
         elif what == "retain":
             name = dice.choice([*sealed_ends(data)])
             retain(tmp_path, name, load(files).ends.get(name, 0))
