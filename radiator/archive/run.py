@@ -179,9 +179,8 @@ class _Run:
         self._vacuum()  # first, since it makes room
         self._type()
         if self._options.archive:
-            self._report_marks()
-            for _ in range(ROUNDS_MAX):
-                if not self._round() or self._watch.stopping():
+            for number in range(ROUNDS_MAX):
+                if not self._round(first=number == 0) or self._watch.stopping():
                     break
             else:
                 self._watch.report(
@@ -219,10 +218,12 @@ class _Run:
 
     # --- what is new --------------------------------------------------------------------------------------------------
 
-    def _round(self) -> bool:
+    def _round(self, first: bool) -> bool:
         """Do one round. Return whether another one is needed."""
         _empty(self._spool)  # results nobody waits for
         found = partitions(open_store(self._data))
+        if first:
+            self._report_marks(found)
         names = self._options.partitions
         self._out.unsealed = sum(
             each.next_offset - each.segments[-1].base_offset
@@ -358,10 +359,10 @@ class _Run:
                 continue
             self._watch.step("marked")
 
-    def _report_marks(self) -> None:
+    def _report_marks(self, logs: Iterable[StoredPartition]) -> None:
         if self._options.mark and not self._copy:
-            place, names = open_store(self._data), self._options.partitions
-            found = marks(place.fs, [each for each in partitions(place) if not names or each.name in names])
+            names = self._options.partitions
+            found = marks(open_store(self._data).fs, [each for each in logs if not names or each.name in names])
             text = ahead(found, self._publisher.files.uri, self._publisher.state)
             if text:
                 self._watch.report(text)
