@@ -14,9 +14,10 @@ from desks import staffed
 from prepare import FLIGHT, folders
 from pyspark.sql import functions as F
 
+from radiator.columns.deliveries import read_deliveries
 from radiator.spark import collect, get_session, read, table
 from radiator.spark.charts import ranges, stacked
-from radiator.spark.jobs import consumers
+from radiator.spark.delivery_totals import DeliveryTotals
 
 data, out = folders("desks")
 if not Path(data).exists():
@@ -29,7 +30,10 @@ flights = table(spark, data, destination="/topic/flights.*", schema=FLIGHT)
 final = deliveries.where("outcome = 'acked'").groupBy("subscription", "partition", "offset").count()
 (once,) = collect(final.agg(F.count("*").alias("rows"), F.max("count").alias("most")))
 print(f"{flights.count():,} flights, {once['rows']:,} acknowledgements of three desks, at most {once['most']} of each")
-desks = collect(consumers(deliveries))
+totals = DeliveryTotals()  # one pass over the log, without Spark
+for batch in read_deliveries(data, DeliveryTotals.COLUMNS):
+    totals.add(batch)
+desks = totals.answers()["consumers"]
 for row in desks:
     print(
         f"{row['consumer']}: {row['acked']:,} acknowledged, {row['nacked']:,} returned, {row['requeued']:,} taken back"

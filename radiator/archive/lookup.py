@@ -163,16 +163,41 @@ def _rows(
             mask = _within(batch.column("offset"), first, following)
             if len(each.spans) > 1:
                 mask = pc.and_(mask, pc.equal(batch.column("partition"), partition))
-            if selection.by_time:
-                times = _within(batch.column("receive_ns"), selection.receive_low_ns, selection.receive_high_ns)
-                mask = pc.and_(mask, times)
-            if selection.destinations:
-                coded = batch.column("destination").dictionary_encode()
-                wanted = pa.array(
-                    [selection.wants_destination(name) for name in coded.dictionary.to_pylist()], pa.bool_()
-                )
-                mask = pc.and_(mask, wanted.take(coded.indices))
-            yield batch.filter(mask)
+            yield _chosen(batch.filter(mask), selection)
+
+
+def rows(files: Files, each: DataFile, schema: pa.Schema, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that a selection of destinations and receive times matches.
+
+    Args:
+        files: The archive.
+        each: The file.
+        schema: The columns to return.
+        selection: The rows to return. Its conditions on partitions and offsets are ignored.
+
+    Raises:
+        OSError: The file cannot be read.
+        pa.ArrowException: The file is damaged.
+    """
+    with files.open(each.path) as opened:
+        columns = list(dict.fromkeys([*schema.names, "destination", "receive_ns"]))
+        for batch in reader(opened).iter_batches(ROWS_PER_BATCH, columns=columns):
+            yield _as(_chosen(batch, selection), schema)
+
+
+def _chosen(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    """Return the rows that the conditions on destination and receive time match."""
+    if selection.by_time:
+        batch = batch.filter(_within(batch.column("receive_ns"), selection.receive_low_ns, selection.receive_high_ns))
+    if selection.destinations:
+        coded = batch.column("destination").dictionary_encode()
+        wanted = pa.array([selection.wants_destination(name) for name in coded.dictionary.to_pylist()], pa.bool_())
+        batch = batch.filter(wanted.take(coded.indices))
+    return batch
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch.column(field.name).cast(field.type) for field in schema], schema=schema)
 
 
 def overlaps(file: pq.ParquetFile, group: int, partition: str, first: int, following: int) -> bool:
@@ -212,5 +237,4 @@ def _new(batch: pa.RecordBatch, given: np.ndarray, first: int, schema: pa.Schema
         batch, places = batch.filter(pa.array(~again)), places[~again]
     if batch.num_rows:
         given[places] = True
-        arrays = [batch.column(field.name).cast(field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield _as(batch, schema)

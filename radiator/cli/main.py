@@ -65,7 +65,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Archive and analyse": {
         "archive": ("radiator.cli.archive:archive", "Write sealed segments to an archive of Parquet files."),
         "export": ("radiator.cli.export:export", "Write records as JSON lines, CSV or Parquet."),
-        "report": ("radiator.cli.report:report", "Make a report about a data directory with Spark."),
+        "report": ("radiator.cli.report:report", "Make a report about a data directory."),
     },
     "Help": {
         "help": ("radiator.cli.help:show_help", "Explain a command, or how to connect to a broker."),

@@ -1,8 +1,8 @@
-"""``radiator report``: make report sections about a data directory with Spark.
+"""``radiator report``: make report sections about a data directory.
 
 Tables are printed to the terminal (or JSON to stdout); charts and one HTML page are written to a directory. The broker
-may be running: the report reads what is committed when it begins. pyspark and Java are loaded only for this command; if
-one is missing, the error says how to install it. ``radiator.spark.sections`` defines the sections.
+may be running: the report reads what is committed when it begins. pyspark and Java are loaded only for sections that
+need Spark; if one is missing, the error says how to install it. ``radiator.spark.sections`` defines the sections.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _about(name: str) -> str:
     return entry.question + (f" Options: {takes}." if takes else "")
 
 
-@click.command("report", cls=ReportCommand, short_help="Make a report about a data directory with Spark.")
+@click.command("report", cls=ReportCommand, short_help="Make a report about a data directory.")
 @click.argument("sections", metavar="[SECTION]...", nargs=-1, type=click.Choice([*SECTIONS, ALL]))
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
 @click.option("--archive", metavar="URI", help="An archive of `radiator archive`, read together with the log.")
@@ -93,10 +93,11 @@ def report(
     sections: tuple[str, ...], data: str | None, archive: str | None, folder: str, skip_damaged: bool, as_json: bool,
     **options: Any,
 ) -> int:  # fmt: skip
-    """Make a report about a data directory with Spark: of some SECTIONs, or of all.
+    """Make a report about a data directory: of some SECTIONs, or of all.
 
     The broker may be running; the report ends with the messages that are stored when it begins. Needs the extra
-    radiator-broker[spark]. Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
+    radiator-broker[spark], and Java for all sections but consumers. Exit codes: 2 without pyspark or Java, 5 if there
+    is no store, 6 if damage was found.
     """
     names = chosen(sections)
     if archive is not None and _nowhere(data):
@@ -107,7 +108,7 @@ def report(
     from radiator.spark.report import LostRecords, make_report
 
     with progress() as shown:
-        task = shown.add_task("start Spark", total=None, note="")
+        task = shown.add_task("read the store", total=None, note="")
 
         def step(what: str, place: int, of: int) -> None:
             shown.update(task, description=what, completed=place, total=of)

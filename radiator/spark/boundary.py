@@ -13,8 +13,9 @@ Invariant: in each partition the offsets on both sides are consecutive, or the g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -29,8 +30,11 @@ from radiator.archive.typed import struct_columns
 from radiator.archive.versions import AsOf
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
+from radiator.columns.scan import LostRecords
 from radiator.columns.selection import Selection
 from radiator.spark.unknown import unknown
+
+LOSSES_SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,32 @@ def find_boundary(
     hints = () if archive is None else tuple(_hints(archive, state, found, around, selection))
     structs = tuple(struct_columns(state.table))
     return Boundary(log, tuple(in_order(wanted)), lost, settled, hints, structs)
+
+
+def report_gaps(found: Boundary, strict: bool, report: Callable[[str], None]) -> None:
+    """Report the gaps of a boundary and the names that do not exist.
+
+    Args:
+        found: The boundary.
+        strict: Raise if there are gaps that may contain matching records.
+        report: Called with a line of text for each gap and each name.
+
+    Raises:
+        LostRecords: There are such gaps, and ``strict`` is set.
+    """
+    gaps = found.gaps
+    if gaps and strict:
+        more = f"; and {len(gaps) - LOSSES_SHOWN} more" if len(gaps) > LOSSES_SHOWN else ""
+        raise LostRecords(
+            f"neither the archive nor the log has all records: {'; '.join(gaps[:LOSSES_SHOWN])}{more}. "
+            "To read all other records: fail_on_data_loss=False"
+        )
+    for gap in gaps:
+        report(f"skipped: {gap}")
+    for gap in found.settled:
+        report(f"not in the table: {gap}")
+    for hint in found.hints:
+        report(hint)
 
 
 def _hints(

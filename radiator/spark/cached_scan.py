@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from radiator.limits import MIB
-from radiator.spark.options import is_deliveries
 from radiator.spark.schema import SCHEMA
 
 CACHED_MAX_BYTES = 64 * MIB  # of the log: one second of work for one core
@@ -54,7 +53,7 @@ class CachedScan:
             **asked: Options of the data source.
         """
         wanted = list(columns)
-        if not self._caches or BODY in wanted or is_deliveries(asked):  # their section caches deliveries itself
+        if not self._caches or BODY in wanted:
             return self._reader(columns=wanted, **asked)
         start, end = asked.get("start_time"), asked.get("end_time")
         whole = self._frames.get(_key({name: value for name, value in asked.items() if name not in TIMES}))

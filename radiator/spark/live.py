@@ -25,11 +25,11 @@ from pyspark.sql.types import StructType
 from radiator.errors import ConfigError
 from radiator.spark import sink_options
 from radiator.spark.schema import select
+from radiator.spark.sections.options import WINDOWS
 from radiator.spark.session import FORMAT, absolute
 from radiator.spark.spelling import over, plain
 
 TIMES = ("receive_time", "event_time")
-TOPIC = "/topic/ops.traffic"
 COUNTED = "counted"  # a metric in the progress of a trigger: the new messages, without those of ``to``
 _MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX"
 
@@ -95,7 +95,7 @@ def publish_windows(
     spark: SparkSession,
     data: str,
     url: str,
-    to: str = TOPIC,
+    to: str = WINDOWS,
     *,
     checkpoint: str,
     destination: str = "#",

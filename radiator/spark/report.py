@@ -4,8 +4,8 @@
     make_report("./data", sections=["traffic"], start="-1d", every="5m").answers["traffic"]
 
 All sections read up to the same ends, which are fixed when the report begins, so their numbers agree on a store that is
-being written. Each reads only the columns that it needs. The answers are small and collected; the log itself is read by
-the tasks only.
+being written. Each reads only the columns that it needs. The answers are small. Spark starts only for a section that
+queries it (``spark`` in ``SECTIONS``), and only then pyspark is imported.
 """
 
 from __future__ import annotations
@@ -13,44 +13,42 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any
 
 from radiator import __version__
 from radiator.columns.files import open_store
-from radiator.columns.heads import Holdings, ends
+from radiator.columns.heads import Holdings
+from radiator.columns.heads import ends as heads
 from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
 from radiator.columns.warn import warn
-from radiator.errors import ConfigError, RadiatorError, StorageError
+from radiator.errors import ConfigError, StorageError
 from radiator.spark import units
-from radiator.spark.cached_scan import CACHED_MAX_BYTES, SETTINGS, TIMES, CachedScan
-from radiator.spark.interrupt import ended_by_interrupt
-from radiator.spark.jobs import absent
-from radiator.spark.jobs.archived_damage import absent_from_both
+from radiator.spark.arrow_reader import ArrowReader
 from radiator.spark.page import Page, Section
-from radiator.spark.positions import spelled
-from radiator.spark.sections import chosen, left_out, load, overview
+from radiator.spark.reasons import reason
+from radiator.spark.sections import SECTIONS, chosen, load, overview
 from radiator.spark.sections import options as asking
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, Read, Work
-from radiator.spark.session import get_session, read
+from radiator.spark.sections.part import Answers, Part
 from radiator.spark.waiting import waiting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 
 Progress = Callable[[str, int, int], None]  # the name of the step, its number, the number of steps
 
-FIRST, LAST = "start Spark", "draw the charts"  # the steps before and after the sections
+FIRST, LAST = "start Spark", "draw the charts"  # the steps before and after the sections; FIRST if one needs Spark
 WEIGHTS = (
     "Integrity",
     "Dead letters",
@@ -137,7 +135,7 @@ def make_report(
     Raises:
         NoStore: There is no store at ``path``.
         LostRecords: Records cannot be read, and ``fail_on_data_loss`` is set.
-        JavaMissing: No usable Java was found.
+        JavaMissing: A section needs Spark, and no usable Java was found.
         ConfigError: A section or an option is unknown, or has a wrong value.
         StorageError: The store cannot be read, or the directory cannot be written.
 
@@ -149,6 +147,9 @@ def make_report(
     """
     step = progress or (lambda what, i, n: None)
     names = chosen(sections)
+    of_spark = any(SECTIONS[name].spark for name in names)
+    if of_spark:
+        from radiator.spark.report_session import spark_work  # needs pyspark
     now_ns = time.time_ns()
     asked = asking.parse(options, now_ns)
     if path is None and archive is None:
@@ -158,93 +159,30 @@ def make_report(
     all_of_it = asked.destination is None and asked.start is None and asked.until is None
     behind = waiting(path, now_ns) if path and os.path.isdir(path) and all_of_it and "lag" in names else []
     sharing = tempfile.TemporaryDirectory(prefix="radiator-warned-")
-    with _folder(folder), sharing as once, contextlib.ExitStack() as ending, contextlib.ExitStack() as forgetting:
-        steps = len(names) + 2
-        step(FIRST, 0, steps)
-        own = spark is None and SparkSession.getActiveSession() is None  # do not stop a session that ran before
-        size = sum(log.size_bytes for log in logs)
-        settings = SETTINGS if own and archive is None and size <= CACHED_MAX_BYTES else None
-        session = spark or get_session("radiator report", config=settings, log_level="OFF")
-        if own:
-            ending.enter_context(ended_by_interrupt())
-        try:
-            reader: Read
-            if archive is not None:
-                reader = _both(session, path, archive, now_ns, fail_on_data_loss, once)
-                lacks = _spelling(partial(absent_from_both, session, path, archive))
-            else:
-                until = json.dumps({log.name: log.next_offset for log in logs})
-                one = partial(read, session, str(path), ending_offsets=until, fail_on_data_loss=fail_on_data_loss)
-                reader = scan_cache = CachedScan(_spelling(partial(one, warn_once=once)), size)
-                forgetting.callback(scan_cache.clear)
-                lacks = _spelling(partial(absent, session, str(path), ending_offsets=until))
-            sizes = {log.name: log.size_bytes for log in logs}
-            known = None if place is None or archive is not None else Holdings(place.fs).destinations(ends(place))
-            work = Work(session, reader, asked, sizes, lacks, archive is not None, known, behind)
-            found = [(name, _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)]
-        except KeyboardInterrupt:
-            own = False  # the JVM has ended already
-            raise
-        except RadiatorError:
-            raise
-        except Exception as error:
-            text = reason(error)
-            if text is None:
-                raise
-            raise (LostRecords if "LostRecords: " in str(error) else StorageError)(text) from error
-        finally:
-            forgetting.close()
-            if own:
-                session.stop()
-        answers = {name: rows for _, part in found for name, rows in part.items()}
+    steps = len(names) + of_spark + 1
+    with _folder(folder), sharing as once:
+        ends = {log.name: log.next_offset for log in logs}
+        root = None if path is None else os.fspath(path)
+        source = ArrowReader(root, archive, ends, now_ns, partial(warn, once=once), fail_on_data_loss, once)
+        known = None if place is None or archive is not None else Holdings(place.fs).destinations(heads(place))
+        opened: AbstractContextManager[Part] = nullcontext(Part(source, asked, known))
+        if of_spark:
+            step(FIRST, 0, steps)
+            opened = spark_work(source, asked, logs, known, behind, spark)
+        found = []
+        with opened as part:
+            for at, name in enumerate(names, int(of_spark)):
+                step(name, at, steps)
+                found.append((name, load(name).run(part)))
+        answers = {name: rows for _, of in found for name, rows in of.items()}
         where = " and ".join(filter(None, (path, archive)))
-        report = Report(where, datetime.now(UTC), names, answers, Page(title, ""), notes=work.notes)
-        report.page = _page(report, title, found, work.options)
+        report = Report(where, datetime.now(UTC), names, answers, Page(title, ""), notes=part.notes)
+        report.page = _page(report, title, found, asked)
         step(LAST, steps - 1, steps)
         if folder is not None:
             _save(report, Path(folder))
         step("done", steps, steps)
         return report
-
-
-def _spelling(ask: Read) -> Read:
-    """Return the reader with times passed as texts, because numbers are nanoseconds only from the year 2001 on."""
-
-    def asked(**options: Any) -> DataFrame:
-        return ask(**{name: spelled(value) if name in TIMES else value for name, value in options.items()})
-
-    return asked
-
-
-def _both(
-    session: SparkSession, path: str | None, archive: str, now_ns: int, fail_on_data_loss: bool, warn_once: str
-) -> Read:
-    """Return a reader of archive and log that ends at this moment.
-
-    The end of the log is found again for each section.
-    """
-    from radiator.spark.tables import table
-
-    def report(text: str) -> None:
-        if f"'{asking.SAMPLES}'" not in text:  # the section lag reports missing samples itself
-            warn(text, warn_once)  # many sections give the same warning
-
-    def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
-        end, start = min(asked.pop("end_time", now_ns), now_ns), asked.pop("start_time", None)
-        since = None if start is None else spelled(start)
-        strict = fail_on_data_loss
-        return table(
-            session, path, archive, columns=columns, start=since, end=spelled(end), typed=False,
-            fail_on_data_loss=strict, report=report, warn_once=warn_once, **asked,
-        )  # fmt: skip
-
-    return reader
-
-
-def _run(work: Work, name: str, begin: Callable[[], None]) -> Answers:
-    begin()
-    answers: Answers = load(name).run(work)
-    return answers
 
 
 def _save(report: Report, folder: Path) -> None:
@@ -257,35 +195,6 @@ def _save(report: Report, folder: Path) -> None:
     except OSError as error:
         place = error.filename or os.fspath(folder)
         raise StorageError(f"{place} cannot be written: {error.strerror}; give another output folder") from error
-
-
-_UNREAD_FILE = re.compile(
-    r"\[FAILED_READ_FILE\.(?P<why>\w+)\] .*? file (?P<path>\S.*?/date=\d{4}-\d\d-\d\d/.*?\.parquet)\."
-)
-
-
-def reason(error: BaseException) -> str | None:
-    """Return the text of an error of this package, also inside an error of Spark; None for other errors.
-
-    For Spark's error FAILED_READ_FILE of a file of an archive, return what happened to the file.
-
-    Args:
-        error: The error. Spark's errors contain the traceback of another process.
-    """
-    if isinstance(error, RadiatorError):
-        return str(error)
-    found = re.findall(r"^radiator\.[\w.]+: (.+)$", str(error), re.MULTILINE)
-    if found:
-        return str(found[-1]).strip()
-    unread = _UNREAD_FILE.search(str(error))
-    if unread is None:
-        return None
-    if unread["why"] == "FILE_NOT_EXIST":
-        return (
-            f"{unread['path']}: the file does not exist any more: it was removed from the archive after this query was "
-            "planned; call table() again"
-        )
-    return f"{unread['path']}: the file cannot be read; radiator archive verify checks the files of an archive"
 
 
 @contextlib.contextmanager
@@ -329,12 +238,16 @@ def _page(report: Report, title: str, found: list[tuple[str, Answers]], options:
     """Return the page: the sections with findings; empty sections are one line each at the top."""
     part = options.described()
     made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {part}" if part else "")
-    foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
+    foot = f"Made by radiator {__version__} from the files of the log. All times are UTC."
     sections = [load(name).section(answers, options) for name, answers in found]
     if len(sections) > 1:
         sections = [*_head(report.answers, sections, options), *(each for each in sections if not each.empty)]
     first, *others = sections
-    notes = [*first.notes, *report.notes, *left_out.of_operations(report.answers)]
+    notes = [*first.notes, *report.notes]
+    if "left_out" in report.answers:
+        from radiator.spark.sections import left_out  # needs pyspark
+
+        notes += left_out.of_operations(report.answers)
     return Page(title, made, [replace(first, notes=notes), *others], foot)
 
 

@@ -45,7 +45,7 @@ from radiator.columns.warn import warn
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
-from radiator.spark.boundary import Boundary, find_boundary, names_in, whole
+from radiator.spark.boundary import Boundary, find_boundary, names_in, report_gaps, whole
 from radiator.spark.deliveries import deliveries
 from radiator.spark.json_schema import spark_field, struct_of
 from radiator.spark.options import MESSAGES
@@ -58,7 +58,6 @@ from radiator.spark.typed import CORRUPT, names_of, with_fields
 from radiator.spark.uris import arrow_uri, hadoop_uri
 
 TRIES_MAX: Final = 10  # each failed attempt means that a whole archive run happened meanwhile
-LOSSES_SHOWN: Final = 5
 
 KEY: Final = ("partition", "offset")  # of a message
 _BY_MESSAGE: Final = {"table", "destination", "partition", "subscribe", "subscribepattern"}
@@ -346,7 +345,7 @@ def _both(
     report: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
-        _report(found, strict, report)
+        report_gaps(found, strict, report)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
@@ -364,22 +363,6 @@ def _both(
     if not sides:
         return spark.createDataFrame([], needed)
     return reduce(DataFrame.unionByName, sides)
-
-
-def _report(found: Boundary, strict: bool, report: Callable[[str], None]) -> None:
-    gaps = found.gaps
-    if gaps and strict:
-        more = f"; and {len(gaps) - LOSSES_SHOWN} more" if len(gaps) > LOSSES_SHOWN else ""
-        raise LostRecords(
-            f"neither the archive nor the log has all records: {'; '.join(gaps[:LOSSES_SHOWN])}{more}. "
-            "To read all other records: fail_on_data_loss=False"
-        )
-    for gap in gaps:
-        report(f"skipped: {gap}")
-    for gap in found.settled:
-        report(f"not in the table: {gap}")
-    for hint in found.hints:
-        report(hint)
 
 
 def _live(

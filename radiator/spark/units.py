@@ -252,6 +252,24 @@ def bucket(span: timedelta, buckets_max: int = 120) -> tuple[int, str]:
     return 86_400 * days, f"{days} days"
 
 
+def common_width(span: timedelta, *others: int) -> int:
+    """Return the largest width that divides each width that ``bucket`` may return for this time span or a longer one.
+
+    Args:
+        span: The time span.
+        *others: More widths to divide, in seconds.
+
+    Returns:
+        The width in seconds.
+
+    Example:
+        >>> common_width(timedelta(hours=2)), common_width(timedelta(hours=2), 90)
+        (60, 30)
+    """
+    least, _ = bucket(span)
+    return math.gcd(86_400, *(seconds for seconds, _ in _WIDTHS if seconds >= least), *others)
+
+
 def _in_units(value: float, units: Sequence[tuple[float, str]]) -> str:
     """Return a value in the largest unit that it reaches after rounding; empty if it is below all units.
 

@@ -66,6 +66,8 @@ def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:
         known: The existing destinations.
     """
     for each in selection.destinations:
+        if each.negated:
+            continue
         if each.kind == "in":
             for name in each.values:
                 if name not in known:

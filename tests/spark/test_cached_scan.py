@@ -10,6 +10,7 @@ import pytest
 
 from radiator.columns.options import ReadOptions
 from radiator.columns.warn import warn
+from radiator.spark import report_session
 from radiator.spark.cached_scan import CACHED_MAX_BYTES, COLUMNS, CachedScan
 from radiator.spark.report import make_report
 from radiator.spark.session import read
@@ -88,7 +89,7 @@ def test_each_damaged_range_is_reported_once_in_a_report(
         asked.append(warn_once)
         return read(*args, warn_once=warn_once, **options)
 
-    monkeypatch.setitem(make_report.__globals__, "read", reads)
+    monkeypatch.setattr(report_session, "read", reads)
     monkeypatch.setitem(CachedScan.__init__.__globals__, "CACHED_MAX_BYTES", 0)  # a scan for each question
     make_report(writer.root, spark=spark, sections=["traffic"], fail_on_data_loss=False)
     assert len(asked) > 2 and len(set(asked)) == 1 and not Path(asked[0]).exists()

@@ -1,22 +1,32 @@
-"""`radiator report consumers`: the numbers are those of the deliveries, and the section says what is remarkable."""
+"""`radiator report consumers`: the numbers are those of the deliveries, and the section says what is remarkable.
+
+It needs no Java, so no test here has a session of Spark."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
+from radiator.archive import Lost
+from radiator.cli import main as command_line
+from radiator.columns.scan import LostRecords
+from radiator.errors import StorageError
 from radiator.spark.chart_style import LIGHT
 from radiator.spark.report import Report, make_report
 from radiator.spark.sections.consumers import NOT_RECORDED, section
 from radiator.spark.sections.options import Options
-from tests.spark.deliveries import PARTITION, Delivery, records
+from tests.spark.archives import archive, lose
+from tests.spark.deliveries import PARTITION, Delivery, acked, records
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
-
-pytestmark = pytest.mark.spark
+from tests.spark.test_source import damage
 
 MESSAGES, EVERY = 600, 20 * MS  # one message every 20 ms
 HAND = {"ann/0": 4 * MS, "bob/0": 5 * MS, "carl/0": 90 * MS}
@@ -50,17 +60,16 @@ def history() -> tuple[list[Message], list[Delivery]]:
 
 
 @pytest.fixture(scope="module")
-def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, list[Delivery]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, list[Delivery]]:
     folder = tmp_path_factory.mktemp("consumers")
     writer = Writer(folder / "data")
     sent, rows = history()
     writer.write("work", sent)
     writer.write(PARTITION, records(rows))
     writer.close()
-    return make_report(writer.root, folder / "report", spark=spark, sections=["consumers"]), rows
+    return make_report(writer.root, folder / "report", sections=["consumers"]), rows
 
 
-@pytest.mark.thorough
 def test_the_numbers_are_those_of_the_deliveries(made: tuple[Report, list[Delivery]]) -> None:
     report, rows = made
     work = [row for row in rows if row.subscription == "/queue/work"]
@@ -90,7 +99,6 @@ def test_the_numbers_are_those_of_the_deliveries(made: tuple[Report, list[Delive
     assert (poison["returned"], poison["nacked"], poison["outcome"]) == (5, 5, "dead_lettered")
 
 
-@pytest.mark.thorough
 def test_the_section_says_what_is_remarkable(made: tuple[Report, list[Delivery]]) -> None:
     report, _ = made
     page = section(report.answers, Options())
@@ -107,7 +115,6 @@ def test_the_section_says_what_is_remarkable(made: tuple[Report, list[Delivery]]
     )
 
 
-@pytest.mark.thorough
 def test_pictures_of_many_consumers_show_the_worst_and_say_of_how_many(made: tuple[Report, list[Delivery]]) -> None:
     report, _ = made
     one = next(row for row in report.answers["consumers"] if row["subscription"] == "/queue/work")
@@ -124,10 +131,83 @@ def test_pictures_of_many_consumers_show_the_worst_and_say_of_how_many(made: tup
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["/queue/work"]
 
 
-@pytest.mark.thorough
-def test_a_log_without_deliveries_says_how_to_record_them(spark: Any, tmp_path: Path) -> None:
+def test_a_log_without_deliveries_says_how_to_record_them(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data")
     writer.write("a", numbered("/topic/a", 3))
     writer.close()
-    report = make_report(writer.root, None, spark=spark, sections=["consumers"])
+    report = make_report(writer.root, None, sections=["consumers"])
     assert report.page.sections[0].summary == NOT_RECORDED
+
+
+def test_the_command_needs_no_java_and_no_pyspark(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    sent, rows = history()
+    writer.write("work", sent)
+    writer.write(PARTITION, records(rows))
+    writer.close()
+    code = (
+        "import sys\nsys.modules['pyspark'] = None\nfrom radiator.cli.main import run\n"
+        "sys.exit(run(['report', 'consumers', '--data', sys.argv[1], '--out', sys.argv[2], '--json']))"
+    )
+    program = [sys.executable, "-c", code, writer.root, str(tmp_path / "out")]
+    ended = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "RADIATOR_JAVA": str(tmp_path)})
+    assert ended.returncode == 0, ended.stderr
+    assert len(json.loads(ended.stdout)["consumers"]) == 4
+    assert (tmp_path / "out" / "consumers.html").exists()
+
+
+def test_damage_ends_the_command_with_6_and_can_be_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.write("a", numbered("/topic/a", 30))
+    writer.write(PARTITION, records(acked("a", offset) for offset in range(30)), per_batch=10)
+    writer.close()
+    damage(writer.root, PARTITION)
+    arguments = ["report", "consumers", "--data", writer.root, "--out", str(tmp_path / "out")]
+    assert command_line.run(arguments) == 6
+    err = capsys.readouterr().err
+    assert "offsets 10 to 19" in err and "--skip-damaged" in err and "Traceback" not in err
+    assert command_line.run([*arguments, "--skip-damaged", "--json"]) == 0
+    found = capsys.readouterr()
+    assert json.loads(found.out)["subscriptions"][0]["messages"] == 20
+    assert found.err.count("offsets 10 to 19") == 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(tmp_path: Path, many: bool) -> None:
+    writer = Writer(tmp_path / "data")
+    sent, rows = history()
+    writer.write("work", sent)
+    writer.write(PARTITION, records(rows))
+    writer.close()
+    middle = rows[len(rows) // 2].settled_at
+    chosen: list[dict[str, Any]] = [{}, {"start": f"@{middle}"}, {"until": f"@{middle}"}, {"destination": "/queue/*"}]
+    plain = [make_report(writer.root, sections=["consumers"], **options).answers for options in chosen]
+    assert plain[1] != plain[0] != plain[2] and plain[3] == plain[0]
+    archive(tmp_path / "part", writer.root, {"work": 250, PARTITION: 400}, many=many)
+    archive(tmp_path / "all", writer.root, many=many)
+    for options, answers in zip(chosen, plain, strict=True):
+        both = make_report(writer.root, archive=str(tmp_path / "part"), sections=["consumers"], **options)
+        alone = make_report(None, archive=str(tmp_path / "all"), sections=["consumers"], **options)
+        assert both.answers == alone.answers == answers
+
+
+def test_a_file_that_is_gone_from_the_archive_is_an_error_that_names_it(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.write(PARTITION, records(acked("a", offset) for offset in range(3)))
+    writer.close()
+    (path,) = archive(tmp_path / "archive", writer.root)
+    (tmp_path / "archive" / path).unlink()
+    with pytest.raises(StorageError, match=f"{path}: the file does not exist any more"):
+        make_report(None, archive=str(tmp_path / "archive"), sections=["consumers"])
+
+
+def test_records_that_neither_archive_nor_log_has_are_an_error(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.write(PARTITION, records(acked("a", offset) for offset in range(9)))
+    writer.close()
+    archive(tmp_path / "archive", writer.root, {PARTITION: 6})
+    lose(tmp_path / "archive", Lost(PARTITION, 2, 4, "damage"))
+    asked: dict[str, Any] = {"archive": str(tmp_path / "archive"), "sections": ["consumers"]}
+    with pytest.raises(LostRecords, match="neither the archive nor the log has all records"):
+        make_report(writer.root, **asked)
+    assert make_report(writer.root, fail_on_data_loss=False, **asked).answers["subscriptions"]

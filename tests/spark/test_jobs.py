@@ -204,7 +204,7 @@ def test_fields_that_are_called_like_columns_need_a_prefix(spark: Any, store: st
 @pytest.mark.thorough
 def test_every_job_answers_an_empty_store(spark: Any, writer: Writer) -> None:
     def answer(name: str, job: Job) -> DataFrame:
-        df = read(spark, writer.root, columns=job.columns, table=job.table)
+        df = read(spark, writer.root, columns=job.columns)
         return job.run(df, df, now_seconds=1, before_seconds=1) if name == "compare" else job.run(df)
 
     counts = [answer(name, job).agg(F.lit(name).alias("job"), F.count("*").alias("rows")) for name, job in JOBS.items()]

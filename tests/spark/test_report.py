@@ -15,6 +15,7 @@ from radiator.cli import main as command_line
 from radiator.cli.report import _print
 from radiator.errors import ConfigError, StorageError
 from radiator.spark import report as reports
+from radiator.spark import report_session
 from radiator.spark.page import Field, Page, Section, Table, Tile
 from radiator.spark.report import FIRST, LAST, Report, _save, make_report
 from radiator.spark.sections import SECTIONS
@@ -172,7 +173,7 @@ def run(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         def stop(self) -> None:
             pass
 
-    monkeypatch.setattr(reports, "get_session", lambda *_, **__: Shared())
+    monkeypatch.setattr(report_session, "get_session", lambda *_, **__: Shared())
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code = command_line.run(["report", *map(str, arguments)])

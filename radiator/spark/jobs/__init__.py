@@ -19,7 +19,6 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 
 from radiator.spark.jobs.compare import compare
-from radiator.spark.jobs.consumers import consumer_rates, consumers, poison_messages, retries, subscriptions
 from radiator.spark.jobs.damage import absent
 from radiator.spark.jobs.dead_letters import (
     dead_letter_words,
@@ -37,15 +36,12 @@ from radiator.spark.jobs.lateness import disorder, lateness
 from radiator.spark.jobs.left_out import left_out
 from radiator.spark.jobs.sessions import each_session, session_lengths, sessions
 from radiator.spark.jobs.traffic import totals, traffic
-from radiator.spark.options import DELIVERIES, MESSAGES
 
 __all__ = [
     "JOBS",
     "Job",
     "absent",
     "compare",
-    "consumer_rates",
-    "consumers",
     "dead_letter_words",
     "dead_letters",
     "dead_letters_over_time",
@@ -65,13 +61,10 @@ __all__ = [
     "left_out",
     "letters",
     "partition_balance",
-    "poison_messages",
     "repeats",
-    "retries",
     "senders",
     "session_lengths",
     "sessions",
-    "subscriptions",
     "top_keys",
     "top_tags",
     "totals",
@@ -85,16 +78,13 @@ class Job(NamedTuple):
     Attributes:
         run: The function.
         columns: The columns that it reads.
-        table: The table that it reads: ``messages`` or ``deliveries``.
     """
 
     run: Callable[..., DataFrame]
     columns: tuple[str, ...]
-    table: str = MESSAGES
 
 
 _LETTERS = ("destination", "partition", "offset", "headers", "event_ns", "transmit_ns", "receive_ns", "size")
-_ENDED = ("subscription", "consumer", "outcome", "settled_at")
 _SESSIONS = ("headers", "event_time", "receive_time")
 
 JOBS: dict[str, Job] = {
@@ -120,12 +110,5 @@ JOBS: dict[str, Job] = {
     "left_out": Job(left_out, ("destination", "headers")),
     "lag": Job(lag, ("body",)),
     "lag_over_time": Job(lag_over_time, ("body",)),
-    "consumers": Job(consumers, (*_ENDED, "delivered_at"), DELIVERIES),
-    "subscriptions": Job(subscriptions, (*_ENDED, "partition", "offset", "delivery", "delivered_at"), DELIVERIES),
-    "consumer_rates": Job(consumer_rates, _ENDED, DELIVERIES),
-    "retries": Job(retries, ("subscription", "delivery", "outcome"), DELIVERIES),
-    "poison_messages": Job(
-        poison_messages, (*_ENDED, "destination", "partition", "offset", "delivered_at"), DELIVERIES
-    ),
     "compare": Job(compare, ("destination", "headers", "size", "event_ns", "transmit_ns", "receive_ns")),
 }

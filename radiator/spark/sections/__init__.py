@@ -2,7 +2,7 @@
 
 ``SECTIONS`` has them in the order of the page; the command line, the documentation and the tests iterate over it. It
 imports nothing, so listing the sections needs no pyspark; ``load`` imports a section. To add one: a module with ``run``
-and ``section`` (see ``work.py``), a line here, and a line in docs/spark.md.
+and ``section`` (see ``work.py`` and ``part.py``), a line here, and a line in docs/spark.md.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ class Entry(NamedTuple):
     Attributes:
         question: The question that it answers.
         takes: The fields of ``options.Options`` that it uses, beside COMMON.
+        spark: True if it queries Spark, which needs Java.
     """
 
     question: str
     takes: tuple[str, ...] = ()
+    spark: bool = True
 
 
 ALL = "all"
@@ -37,7 +39,7 @@ SECTIONS: Mapping[str, Entry] = {
     "dead-letters": Entry("Which messages were dead-lettered, where and why?", ("every", "key", "limit")),
     "integrity": Entry("Does every record exist exactly once?"),
     "lag": Entry("How large is the lag of each cursor, and does it grow?", ("every", "samples")),
-    "consumers": Entry("Who received the messages, how fast, how often and how evenly?", ("every", "limit")),
+    "consumers": Entry("Who received the messages, how fast, how often and how evenly?", ("every", "limit"), False),
     "compare": Entry(
         "What has changed since an earlier time?",
         ("shift", "with_start", "with_until", "by"),

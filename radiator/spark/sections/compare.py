@@ -19,7 +19,8 @@ from radiator.spark.charts import pairs
 from radiator.spark.jobs import JOBS, compare
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, Rows, Work
+from radiator.spark.sections.part import Answers, Rows
+from radiator.spark.sections.work import Work
 
 LONGEST = timedelta(days=1)  # the maximum length of default windows
 SHORTEST = timedelta(hours=1)  # a shorter log is compared only with explicit windows

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sized
 from datetime import timedelta
 from statistics import median
-
-from pyspark import StorageLevel
 
 from radiator.columns.delivery_records import ACKED, DESTINATION, RETURNED
 from radiator.spark import units
 from radiator.spark.chart_style import Chart
 from radiator.spark.charts import bars, ranges, stacked
-from radiator.spark.jobs import JOBS
-from radiator.spark.jobs.consumers import (
-    POISON_MIN,
-    consumer_rates,
-    consumers,
-    poison_messages,
-    retries,
-    subscriptions,
-)
+from radiator.spark.delivery_totals import POISON_MIN, DeliveryTotals, ReceiveTimes
 from radiator.spark.page import Field, Section, Table, Tile
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, Row, Rows, Work
+from radiator.spark.sections.part import Answers, Part, Row, Rows
 
 NOT_RECORDED = (
     f"The topic {DESTINATION} has no deliveries. To record them, write `record: deliveries` into the rule of a queue "
@@ -94,36 +83,24 @@ _RETRIES = (
 _ANSWERS = ("subscriptions", "consumers", "consumer_rates", "retries", "poison_messages")
 
 
-def run(work: Work) -> Answers:
-    """Query the log and return the answers of the section ``consumers``.
+def run(part: Part) -> Answers:
+    """Read the log and return the answers of the section ``consumers``.
 
     Args:
-        work: The part of the log, and the jobs.
+        part: The part of the log.
 
     Raises:
         LostRecords: Records cannot be read, and the report fails on data loss.
     """
-    if work.never_held(DESTINATION):
+    if part.never_held(DESTINATION):
         return {name: [] for name in _ANSWERS}
-    sent = work.frame("partition", "offset", "receive_time", start_time=None, end_time=None)
-    columns = dict.fromkeys(column for name in _ANSWERS for column in JOBS[name].columns)
-    ended = work.deliveries(*columns).persist(StorageLevel.MEMORY_AND_DISK)  # five queries, one read
-    try:
-        found = work.rows(subscriptions(ended, sent), "subscriptions")
-        if not found:
-            return {name: [] for name in _ANSWERS}
-        each = work.rows(consumers(ended), "consumers")
-        _, every = work.options.width(_span(each), of_clients=True)
-        return {
-            "subscriptions": found,
-            "consumers": each,
-            "consumer_rates": work.rows(consumer_rates(ended, every=every), "consumer_rates"),
-            "retries": work.rows(retries(ended), "retries"),
-            "poison_messages": work.rows(poison_messages(ended, limit=work.options.limit), "poison_messages"),
-        }
-    finally:
-        with contextlib.suppress(Exception):  # Java may have ended
-            ended.unpersist()
+    sent = ReceiveTimes()
+    for batch in part.batches_of_messages(ReceiveTimes.COLUMNS):
+        sent.add(batch)
+    totals = DeliveryTotals(part.options, sent)
+    for batch in part.batches_of_deliveries(DeliveryTotals.COLUMNS):
+        totals.add(batch)
+    return {name: part.limited(rows, name) for name, rows in totals.answers().items()}
 
 
 def section(answers: Answers, options: Options) -> Section:

@@ -10,7 +10,8 @@ from radiator.spark.jobs import JOBS, dead_letter_words, key_columns
 from radiator.spark.labels import shortened
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Again, Answers, Rows, Work
+from radiator.spark.sections.part import Answers, Rows
+from radiator.spark.sections.work import Again, Work
 
 BARS_MAX = 15
 PIECES = 40  # time buckets: letters are few, and more buckets would be almost empty

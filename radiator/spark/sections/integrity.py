@@ -16,7 +16,8 @@ from radiator.spark import units
 from radiator.spark.jobs.damage import LEFT_OUT, LOST, REMOVED, WHY
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, Row, Rows, Work
+from radiator.spark.sections.part import Answers, Row, Rows
+from radiator.spark.sections.work import Work
 
 SHOWN_MAX, MORE = 5, "and {:,} more partitions"  # partitions with a line of their own
 REPEATS_MAX = 100  # ids with a row of their own

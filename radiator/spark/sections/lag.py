@@ -10,7 +10,8 @@ from radiator.spark.jobs import JOBS, lag
 from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import SAMPLES, Options
-from radiator.spark.sections.work import Answers, Row, Rows, Work
+from radiator.spark.sections.part import Answers, Row, Rows
+from radiator.spark.sections.work import Work
 
 DRAWN_MAX = 7  # cursors in the chart: the number of colours
 SHOWN_MAX, MORE = 5, "and {:,} more cursors"  # cursors with a line of their own

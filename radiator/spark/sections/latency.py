@@ -11,7 +11,8 @@ from radiator.spark.jobs.latency import LEGS
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.left_out import of_old_times
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, Rows, Work
+from radiator.spark.sections.part import Answers, Rows
+from radiator.spark.sections.work import Work
 
 HISTORY_MS = 30 * 86_400_000.0  # older events were not sent live
 DESTINATIONS_MAX = 15  # in the chart

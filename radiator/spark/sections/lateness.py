@@ -11,7 +11,8 @@ from radiator.spark.charts import Chart, lines, ranges
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.left_out import of_old_times
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Again, Answers, Row, Rows, Work, span
+from radiator.spark.sections.part import Answers, Row, Rows, span
+from radiator.spark.sections.work import Again, Work
 
 TOGETHER = "all together"
 DESTINATIONS_MAX = 15  # in a chart

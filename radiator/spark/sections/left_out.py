@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from radiator.spark import units
 from radiator.spark.jobs.left_out import DEAD_LETTER, OPERATIONS, REPLAYED, WRITTEN
-from radiator.spark.sections.work import Answers
+from radiator.spark.sections.part import Answers
 
 _WORDS = {  # of one, of several
     REPLAYED: ("replayed message", "replayed messages"),

@@ -25,6 +25,7 @@ from radiator.spark.positions import parse_time
 PIECES_MAX = 5000  # buckets of a time axis: more cannot be drawn or read
 LIMIT = 10
 SAMPLES = "/topic/ops.cursors"  # the default of ``radiator cursors sample``
+WINDOWS = "/topic/ops.traffic"  # the default of ``radiator report live``
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SHORT = re.compile(r"(?:\d{1,9}[smhd])+", re.ASCII)
 _WORDS = re.compile(r"(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
@@ -85,6 +86,18 @@ class Options:
                 f"pieces: expected at most {PIECES_MAX:,}; give a wider one, or less of the log with --from and --until"
             )
         return self.every, f"{self.every} seconds"
+
+    def common_width(self, span: timedelta) -> int:
+        """Return a width that divides each width that ``width`` may return for this time span or a longer one.
+
+        Args:
+            span: The time span so far, of times that clients set.
+
+        Returns:
+            The width in seconds.
+        """
+        given = self.every is not None and span.total_seconds() / self.every <= PIECES_MAX
+        return units.common_width(span, *([self.every] if given and self.every else []))
 
     @property
     def what(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from radiator.spark import units
 from radiator.spark.page import Field, Section, Table, Tile
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, span
+from radiator.spark.sections.part import Answers, span
 
 TOP = 25  # destinations in the open table; a folded table has all
 

@@ -8,7 +8,8 @@ from radiator.spark.jobs import key_columns, session_lengths, sessions
 from radiator.spark.jobs.frequent import PARTITION_KEY
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, Work
+from radiator.spark.sections.part import Answers
+from radiator.spark.sections.work import Work
 
 GAP_SECONDS = 1800
 KEYS_MAX = 15  # in the chart

@@ -10,7 +10,8 @@ from radiator.spark.jobs import key_columns, key_skew, partition_balance, sender
 from radiator.spark.jobs.frequent import PARTITION_KEY, PRODUCER
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import Answers, Row, Rows, Work
+from radiator.spark.sections.part import Answers, Row, Rows
+from radiator.spark.sections.work import Work
 
 PANELS_MAX, PANEL_ROWS_MAX = 6, 10  # panels of tags in one chart, and values in each
 BARS_MAX = 25

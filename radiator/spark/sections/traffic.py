@@ -18,7 +18,8 @@ from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.work import ROWS_MAX, Answers, Rows, Work, span
+from radiator.spark.sections.part import ROWS_MAX, Answers, Rows, span
+from radiator.spark.sections.work import Work
 
 NAMED_MAX = 200  # destinations with a series of their own
 REST = OTHER

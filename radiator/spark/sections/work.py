@@ -11,33 +11,27 @@ charts, and queries nothing:
         return Section("Lateness", summary="No late event.", tables=[Table("Lateness", FIELDS, answers["lateness"])])
 
 Invariants: all reads of one ``Work`` see the same ends, and the part of the log that the options choose. Answers that
-several sections need (``totals``) are queried once.
+several sections need (``totals``) are queried once. A section that needs no Spark takes a ``Part`` (``part.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
 from enum import Enum
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from radiator.columns.delivery_records import DESTINATION as DELIVERIES
-from radiator.spark import options
+from radiator.spark.arrow_reader import ArrowReader
 from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.left_out import OPERATIONS, SENDER_TIMES, stored_again, without_old_times
-from radiator.spark.live import TOPIC as WINDOWS
 from radiator.spark.sections.options import Options
+from radiator.spark.sections.part import ROWS_MAX, Part, Rows
 from radiator.spark.session import collect
 
-Row = dict[str, Any]
-Rows = list[Row]
-Answers = dict[str, Rows]
 Read = Callable[..., DataFrame]  # read(columns=..., **options of the data source)
 
-ROWS_MAX = 100_000  # per answer
 NONE = "(none)"  # the value for records without the header
 
 
@@ -49,7 +43,7 @@ class Again(Enum):
     AS_IT_IS = "they are messages like others"
 
 
-class Work:
+class Work(Part):
     """The part of the log that a report is about, and the queries of its sections.
 
     Args:
@@ -60,9 +54,8 @@ class Work:
         absent: The job ``absent``, or with ``archived`` the job ``absent_from_both``; None without files.
         archived: True if an archive is read too.
         known: All destinations of the store, or None if they are not known.
-
-    Attributes:
-        notes: Remarks for the readers of the report.
+        waiting: The rows of ``radiator.spark.waiting``.
+        reader: Reads the store and the archive in this process.
     """
 
     def __init__(
@@ -75,27 +68,15 @@ class Work:
         archived: bool = False,
         known: Collection[str] | None = None,
         waiting: Rows | None = None,
+        reader: ArrowReader | None = None,
     ) -> None:
-        self.spark, self.options, self.sizes = spark, options or Options(), sizes or {}
-        self.absent, self.archived, self._known = absent, archived, known
+        super().__init__(reader, options, known)
+        self.spark, self.sizes = spark, sizes or {}
+        self.absent, self.archived = absent, archived
         self.waiting = waiting or []  # cursors whose messages wait, as of the files: ``radiator.spark.waiting``
-        self.notes: list[str] = []
         self._read = read
         self._totals: Rows | None = None
         self._left_out: Rows | None = None
-
-    @property
-    def operations(self) -> tuple[str, ...]:
-        """The destinations that monitor others and are left out, unless the user names destinations."""
-        return () if self.options.destination is not None else (self.options.samples, WINDOWS, DELIVERIES)
-
-    def never_held(self, destination: str) -> bool:
-        """Return True if the store certainly has no record of a destination.
-
-        Args:
-            destination: The destination.
-        """
-        return self._known is not None and destination not in self._known
 
     def frame(self, *columns: str, again: Again = Again.TIMELESS, **selection: Any) -> DataFrame:
         """Return the chosen part of the log with the given columns.
@@ -153,17 +134,7 @@ class Work:
             **arguments: The arguments of the job.
         """
         job = JOBS[name]
-        if job.table == options.DELIVERIES:
-            return self.rows(job.run(self.deliveries(*job.columns), **arguments), name)
         return self.rows(job.run(self.frame(*job.columns, again=again, **(selection or {})), **arguments), name)
-
-    def deliveries(self, *columns: str) -> DataFrame:
-        """Return the deliveries of the chosen part of the log. Times are those when they ended.
-
-        Args:
-            *columns: The columns of the table of deliveries.
-        """
-        return self._read(columns=columns, table=options.DELIVERIES, **self._asked({}))
 
     def rows(self, df: DataFrame, name: str) -> Rows:
         """Collect a DataFrame, up to ROWS_MAX rows; add a note if it has more.
@@ -172,12 +143,7 @@ class Work:
             df: The DataFrame.
             name: The name of the answer, for the note.
         """
-        found = collect(df.limit(ROWS_MAX + 1))
-        if len(found) > ROWS_MAX:
-            self.notes.append(
-                f"{name} has more than {ROWS_MAX:,} rows: the others are left out of all numbers and charts."
-            )
-        return found[:ROWS_MAX]
+        return self.limited(collect(df.limit(ROWS_MAX + 1)), name)
 
     def left_out(self) -> Rows:
         """Return the answer of the job ``left_out`` for the chosen part, by destination."""
@@ -194,15 +160,3 @@ class Work:
             messages = sum(row["messages"] for row in found) or 1
             self._totals = [{**row, "share": row["messages"] / messages} for row in found]
         return self._totals
-
-
-def span(totals: Rows, clock: str = "received") -> timedelta:
-    """Return the time from the first to the last record.
-
-    Args:
-        totals: The answer of the job ``totals``.
-        clock: ``received`` or ``event``.
-    """
-    starts = [row[f"first_{clock}"] for row in totals if row[f"first_{clock}"] is not None]
-    ends = [row[f"last_{clock}"] for row in totals if row[f"last_{clock}"] is not None]
-    return max(ends) - min(starts) if starts else timedelta(0)
