@@ -12,7 +12,6 @@ Uses pyspark's session. Must not import the log.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 import warnings
@@ -40,7 +39,6 @@ FORMAT = "radiator"
 PYSPARK_MIN = (4, 2)  # the first version with pyspark.sql.streaming.datasource; setup.py requires the same
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-DAEMON = "spark.python.daemon.module"
 DRIVER_MEMORY = "spark.driver.memory"
 DRIVER_BYTES_MIN, DRIVER_BYTES_MAX = GIB, 16 * GIB
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -106,8 +104,6 @@ def get_session(
                 ours = f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_options}".strip()
                 memory = {} if "SPARK_DRIVER_MEMORY" in os.environ else {DRIVER_MEMORY: driver_memory(_memory_bytes())}
                 settings = {**SETTINGS, **memory, **settings, JAVA_OPTIONS: ours}
-                if re.fullmatch(r"local(\[.*\])?", settings.get("spark.master", master)):
-                    settings.setdefault(DAEMON, "radiator.spark.daemon")
             for key, value in settings.items():
                 builder = builder.config(key, value)
             with uninterrupted_start():

@@ -8,9 +8,9 @@ of later tasks are collected as before. The processes that plan do the same for 
 Memory: columns are allocated and freed in pieces of some MiB. glibc returns such pieces to the kernel and requests them
 again, zeroed page by page: a tenth of the CPU time of ``tags``. Here glibc retains up to 64 MiB.
 
-Broken pipes: a query that has enough rows (``show``, ``limit``) closes the pipe from its workers. So may a query that
-is planned, and a look-up of data sources. Spark's daemon then ends the worker, which is right, and prints a traceback,
-although the query succeeded. This traceback is suppressed. The other end is the JVM, which reports its own errors.
+Broken pipes: a query that has enough rows (``show``, ``limit``) closes the pipe from its workers, and so may a query
+that is planned. Spark's daemon then ends the worker, which is right, and prints a traceback, although the query
+succeeded. This traceback is suppressed. The other end is the JVM, which reports its own errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 from radiator import malloc
 from radiator.limits import MIB
@@ -52,13 +52,9 @@ def _freeze() -> bool:
     return True
 
 
-def quiet(daemon: ModuleType | None = None) -> None:
-    """Suppress the traceback of a broken pipe in Spark's daemon.
-
-    Args:
-        daemon: The module of the daemon; None for the main module of this process, if it is the daemon.
-    """
-    daemon = daemon or sys.modules["__main__"]
+def quiet() -> None:
+    """Suppress the traceback of a broken pipe, in a process that Spark's daemon has forked."""
+    daemon = sys.modules["__main__"]
     if hasattr(daemon, "manager") and getattr(daemon, "traceback", None) is traceback:
         daemon.traceback = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)  # type: ignore[attr-defined]
 

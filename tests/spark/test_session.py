@@ -54,7 +54,6 @@ def test_a_new_session_has_the_heap_and_the_address_that_it_needs(spark: Any) ->
     conf = spark.sparkContext.getConf()
     if "SPARK_DRIVER_MEMORY" not in os.environ:
         assert conf.get("spark.driver.memory") == driver_memory(session._memory_bytes())
-    assert conf.get("spark.python.daemon.module") == "radiator.spark.daemon"
     # executors of a local-cluster inherit it; without it they take the address of the name of the machine
     assert spark._jvm.java.lang.System.getenv("SPARK_LOCAL_IP") == os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
 

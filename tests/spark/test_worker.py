@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import select
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
@@ -41,35 +38,6 @@ def test_a_query_that_has_enough_leaves_no_traceback_and_every_other_end_does(
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert done.stderr.endswith(last_line)
     assert bool(done.stderr) == bool(last_line)
-
-
-@pytest.mark.parametrize(
-    ("daemon", "last_line"),
-    [("pyspark.daemon", "BrokenPipeError: [Errno 32] Broken pipe\n"), ("radiator.spark.daemon", "")],
-)
-def test_a_worker_that_does_not_import_the_package_leaves_no_traceback_with_our_daemon(
-    daemon: str, last_line: str, tmp_path: Path
-) -> None:
-    environment = {
-        **os.environ,
-        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
-        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",  # as Spark sets it
-    }
-    command = [sys.executable, "-m", daemon, "pyspark.sql.worker.lookup_data_sources"]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(command, cwd=root, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
-        assert process.stdin and process.stdout and process.stderr
-        address = process.stdout.read(int.from_bytes(process.stdout.read(4)))
-        with socket.socket(socket.AF_UNIX) as spark:
-            spark.connect(address)
-            worker = os.pidfd_open(int.from_bytes(spark.recv(4, socket.MSG_WAITALL)))
-        assert select.select([worker], [], [], 60)[0], "the worker has not ended"
-        os.close(worker)
-        process.stdin.close()  # the daemon ends
-        written = process.stderr.read().decode()
-        assert written.endswith(last_line)
-        assert bool(written) == bool(last_line)
 
 
 MEMORY = """
