@@ -18,8 +18,7 @@ from radiator.columns.selection import Selection
 from radiator.replay import archived, shelf
 from radiator.replay.sources import Sources
 from radiator.spark import table
-from tests.archive.stores import log_rows
-from tests.archive.test_many_logs import name_of, write
+from tests.archive.stores import log_rows, name_of, write_logs
 from tests.spark.stores import START_NS, Writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
@@ -34,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     writer = Writer(root / "data", 4096)
     options = Options(settings=Settings("", group_rows=50))
     for part in range(3):
-        write(writer, range(15), 40, first=1000 * part)
+        write_logs(writer, range(15), 40, first=1000 * part)
         if part < 2:
             run(str(root / "data"), open_files(root / "archive"), replace(options, merge=part == 0))
     writer.close()
