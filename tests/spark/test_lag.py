@@ -11,7 +11,7 @@ import pytest
 
 from radiator.cli.cursors import FIELDS
 from radiator.cli.cursors import SAMPLES as PUBLISHED
-from radiator.spark import units
+from radiator.spark import report_session, units
 from radiator.spark.jobs.lag import SAMPLE
 from radiator.spark.report import make_report
 from radiator.spark.sections.options import SAMPLES
@@ -100,7 +100,7 @@ def test_without_samples_the_section_says_how_to_get_them(
         asked.append(options.get("destination"))
         return read(*args, **options)
 
-    monkeypatch.setitem(make_report.__globals__, "read", reads)
+    monkeypatch.setattr(report_session, "read", reads)
     (section,) = make_report(writer.root, spark=spark, sections=["lag"]).page.sections
     assert asked == []  # else stderr would name the topic as if it were somebody's slip
     make_report(writer.root, spark=spark, sections=["lag"], samples="/topic/mine")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.spark.report import make_report
-from radiator.spark.sections import SECTIONS, traffic, work
+from radiator.spark.sections import SECTIONS, part, traffic, work
 from tests.spark.stores import MS, START_NS, Message, Writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
@@ -76,13 +76,14 @@ def test_findings_beyond_the_summary_are_in_their_section(
 ) -> None:
     sent = [Message(f"/topic/{n}", b"", b"", START_NS + at * 1000 * MS) for at in range(10) for n in range(9)]
     writer.write("p", sent)
-    for module in (work, traffic):
+    for module in (part, work, traffic):
         monkeypatch.setattr(module, "ROWS_MAX", 60)
     report = make_report(writer.root, spark=spark, sections=["traffic", "integrity"])
     assert report.notes == [] and report.summary()["messages"] == 90
     rows = report.answers["traffic"]
     assert sum(row["messages"] for row in rows) == 90  # fewer by name, so that the end of the time is there
     assert {row["destination"] for row in rows} == {*(f"/topic/{n}" for n in range(4)), "other"}
+    monkeypatch.setattr(part, "ROWS_MAX", 5)
     monkeypatch.setattr(work, "ROWS_MAX", 5)
     cut = make_report(writer.root, spark=spark, sections=["traffic", "integrity"])
     assert cut.summary()["notes"] == cut.notes != [] and cut.page.sections[0].notes[: len(cut.notes)] == cut.notes
