@@ -12,8 +12,8 @@ Example:
 
 ``docs/client.md`` is the guide, and ``radiator.client.aio`` is the same client for asyncio. The modules, from the
 public entry down: ``connection``, ``transaction``, ``subscription``, ``message``, ``core`` (sends and receipts on a
-connection), ``link`` (the socket, its reader thread, heart-beats and the waiting callers), ``base`` (what both clients
-have in common), ``session`` (receipts and subscriptions over any number of connections, without I/O), ``reconnect``
+connection), ``link`` (the socket, its reader thread, heart-beats and the waiting callers), ``base`` (base classes of
+both clients), ``session`` (receipts and subscriptions over any number of connections, without I/O), ``reconnect``
 (when and where to connect), ``sending``, ``receipts``, ``address``, ``typed`` and ``errors``. The protocol itself is
 ``radiator.stomp``, which does no I/O.
 """

@@ -1,4 +1,4 @@
-"""What the blocking client and the asyncio client have in common: limits, addresses, the end in a child process, names.
+"""Base classes of the blocking client and the asyncio client: limits, addresses, names, and the end after a fork.
 
 Neither class waits or does I/O. ``link`` and ``aio.link`` add the sockets, ``core`` and ``aio.client`` the calls.
 """
@@ -124,7 +124,7 @@ AnyLink = TypeVar("AnyLink", bound=BaseLink[Any])
 
 
 class BaseClient(Generic[AnyLink]):
-    """An open connection as far as no call waits.
+    """The properties of an open connection; subclasses add the calls that wait.
 
     Args:
         link: The link that owns the socket.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BaseTransaction:
-    """What a transaction of either client is made of.
+    """The state of a transaction, for the blocking client and the asyncio client.
 
     Args:
         session: The state of the client.
