@@ -36,6 +36,7 @@ from radiator.errors import ProtocolError, StorageError
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
+    from radiator.broker.admission import Hold
     from radiator.broker.clients.session import Reader, Subscription
     from radiator.broker.delivery.cold_reads import Read
     from radiator.broker.destinations.destination import Destination
@@ -143,35 +144,52 @@ class Broker(Services):
                     send(self, session, plan, frame, now)
                 else:
                     commands.dispatch(self, session, frame, now)
-            except Unfinished as more:
-                session.end_visit(more.at_once)
-                return frames[index:]
-            except Wait as wait:
-                if self.throttle.hold(session, wait, hold if index == 0 else None, now.mono):
-                    return [wait.frame or frame, *frames[index + 1 :]]
-                audited.refused(self, session, frame, wait.refusal)
-                self.refuse(session, wait.refusal, frame.receipt)
-            except Dropped as dropped:
-                self.stats.count(**{dropped.counter: 1})
-                if frame.receipt is not None:
-                    session.receipts.now(frame.receipt + b"\ndropped:true")
-            except BeingRemoved as error:
-                if error.waits:
-                    session.end_visit(False)
-                    return frames[index:]
-                self.refuse(session, error, frame.receipt)
-            except ProtocolError as error:
-                self.refuse(session, error, frame.receipt)
-            except StorageError as error:
-                self.storage_failures.refused(str(error))
-                refusal = ProtocolError("storage", "the message could not be stored", str(error))
-                self.refuse(session, refusal, frame.receipt)
             except Exception as error:
-                self.internal_errors.found(error)
-                what = f"It is unknown whether this {frame.head.command} had an effect; see the log of the broker."
-                self.refuse(session, ProtocolError("internal", "the broker failed on this frame", what), frame.receipt)
+                again = self._not_done(session, frame, error, hold if index == 0 else None, now)
+                if again is not None:
+                    return [again, *frames[index + 1 :]]
             index += 1
         return []
+
+    def _not_done(self, session: Session, frame: Frame, why: Exception, hold: Hold | None, now: Now) -> Frame | None:
+        """Handle the exception of a frame: the frame waits, its message is dropped, or it is refused.
+
+        Args:
+            session: The session.
+            frame: The frame.
+            why: The exception.
+            hold: The wait of this frame that ended before; None if it did not wait.
+            now: The present time.
+
+        Returns:
+            The frame to handle in the next visit; None if it is settled.
+        """
+        if isinstance(why, Unfinished):
+            session.end_visit(why.at_once)
+            return frame
+        if isinstance(why, Wait):
+            if self.throttle.hold(session, why, hold, now.mono):
+                return why.frame or frame
+            audited.refused(self, session, frame, why.refusal)
+            self.refuse(session, why.refusal, frame.receipt)
+        elif isinstance(why, Dropped):
+            self.stats.count(**{why.counter: 1})
+            if frame.receipt is not None:
+                session.receipts.now(frame.receipt + b"\ndropped:true")
+        elif isinstance(why, BeingRemoved) and why.waits:
+            session.end_visit(False)
+            return frame
+        elif isinstance(why, ProtocolError):
+            self.refuse(session, why, frame.receipt)
+        elif isinstance(why, StorageError):
+            self.storage_failures.refused(str(why))
+            refusal = ProtocolError("storage", "the message could not be stored", str(why))
+            self.refuse(session, refusal, frame.receipt)
+        else:
+            self.internal_errors.found(why)
+            what = f"It is unknown whether this {frame.head.command} had an effect; see the log of the broker."
+            self.refuse(session, ProtocolError("internal", "the broker failed on this frame", what), frame.receipt)
+        return None
 
     def release(self, session: Session) -> None:
         """Return everything that a session holds. The session may still have bytes to send."""

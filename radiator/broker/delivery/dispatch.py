@@ -58,34 +58,37 @@ def pump(
             if first and source.loading:
                 break
             continue
-        consumers = queue.consumers if queue.assignment is None else queue.takers(source)
-        if among is not None:
-            consumers = among if queue.assignment is None else [each for each in among if each in consumers]
+        consumers = _consumers(queue, source, among)
         one = None
         if queue.selectors is not None or source.skipped is not None:
-            one = None if consumers is queue.consumers else next(iter(consumers), None)
-            if one is None and consumers is not queue.consumers:
-                continue
+            if consumers is not queue.consumers:
+                one = next(iter(consumers), None)
+                if one is None:
+                    continue
             delivered += selective.deliver(queue, source, one, but, count_max - delivered)
             if source.skipped is not None and (among is not None or but is not None):
                 queue.timing.wake(queue)  # the other consumers may match the messages that were skipped here
         else:
-            if but is not None:
-                consumers = [consumer for consumer in consumers if consumer.session is not but]
-            credits = _credits(consumers)
+            credits = _credits(consumers, but)
+            if queue.assignment is None and 1 < len(queue.consumers) <= CONSUMERS_MAX and credits:
+                credits = queue.fair_dispatch().limit(credits, among is None and but is None, but)
             if not credits:
                 if queue.assignment is None or first:
                     break
                 continue
-            if queue.assignment is None and 1 < len(queue.consumers) <= CONSUMERS_MAX:
-                credits = queue.fair_dispatch().limit(credits, among is None and but is None, but)
-                if not credits:
-                    break
             delivered += _deliver(queue, source, credits, count_max - delivered)
         source.rest()
         if delivered >= count_max or (first and _blocks_lower_priority(source, one)):
             break
     return delivered
+
+
+def _consumers(queue: Queue, source: QueueSource, among: Collection[Consumer] | None) -> Collection[Consumer]:
+    """Return the consumers that may get messages of a source: ``queue.consumers`` itself if all may."""
+    if queue.assignment is None:
+        return queue.consumers if among is None else among
+    takers = queue.takers(source)
+    return takers if among is None else [each for each in among if each in takers]
 
 
 def _deliver(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, int]], count_max: int) -> int:
@@ -201,13 +204,15 @@ def _blocks_lower_priority(source: QueueSource, consumer: Consumer | None) -> bo
     return skipped.pending(None if consumer is None else selectors.group_of(consumer))
 
 
-def _credits(consumers: Collection[Consumer]) -> list[tuple[Consumer, int]]:
-    """Return the consumers with credit and the credit of each.
+def _credits(consumers: Collection[Consumer], but: ConsumerSession | None) -> list[tuple[Consumer, int]]:
+    """Return the consumers with credit and the credit of each, without the consumers of the session ``but``.
 
     Credit that subscriptions of one session share is counted once.
     """
     credits: list[tuple[Consumer, int]] = []
     given: dict[ConsumerSession, int] = {}
+    if but is not None:
+        consumers = [consumer for consumer in consumers if consumer.session is not but]
     for consumer in consumers:
         credit = consumer.queue_credit()
         if credit > 0 and len(consumers) > 1 and consumer.shares_window:

@@ -11,8 +11,8 @@ The order is the order of insertion (dicts, not sets), so equal input gives equa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from radiator.broker.delivery import dispatch
 from radiator.broker.logs.selection import Selection
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Session, Subscription
     from radiator.broker.logs.feed import Feed
     from radiator.broker.queues.queue import Queue, QueueSource
+
+Entry = TypeVar("Entry")
 
 CHARS_A_UNIT = 8  # characters of selectors, evaluated for one record
 RUNS_MAX = 16  # runs of one queue for one session without a message for it: a few ms, then others have their turn
@@ -169,65 +171,61 @@ class Ready:
         self._counted = Selection.spent_chars
         self._selecting = False
         if self._refused:
-            refused, self._refused = self._refused, {}
-            for queue, session in refused.items():
-                self._queues[queue] = None
-                try:
-                    dispatch.pump(queue, but=session)
-                except Exception as error:
-                    self._on_error(error)
+            refused, self._refused = iter(self._refused.items()), {}
+            if not self._each(refused, self._serve_refused):
+                self._refused = dict(refused) | self._refused
+                return True
         if self._shared:
-            shared, self._shared = self._shared, {}
-            sessions = iter(shared)
-            for session in sessions:
-                try:
-                    self._serve(session)
-                except Exception as error:
-                    self._on_error(error)
-                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
-                    self._shared = dict.fromkeys(sessions) | self._shared
-                    return True
+            sessions, self._shared = iter(self._shared), {}
+            if not self._each(sessions, self._serve):
+                self._shared = dict.fromkeys(sessions) | self._shared
+                return True
         if self._credited:
             credited, self._credited = iter(self._credited.items()), {}
-            for queue, consumers in credited:
-                try:
-                    self._serve_credited(queue, consumers)
-                except Exception as error:
-                    self._on_error(error)
-                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
-                    for queue, consumers in credited:
-                        self._credited.setdefault(queue, {}).update(consumers)
-                    return True
+            if not self._each(credited, self._serve_credited):
+                for queue, consumers in credited:
+                    self._credited.setdefault(queue, {}).update(consumers)
+                return True
         if self._queues:
             queues, self._queues = iter(self._queues), {}
-            for queue in queues:
-                try:
-                    if queue.consumers and dispatch.pump(queue):
-                        self._queues[queue] = None
-                except Exception as error:
-                    self._on_error(error)
-                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
-                    self._queues = dict.fromkeys(queues) | self._queues  # queues that had no turn come first next time
-                    break
+            if not self._each(queues, self._serve_queue):
+                self._queues = dict.fromkeys(queues) | self._queues  # queues that had no turn come first next time
         if self._readers:
             readers, self._readers = iter(self._readers), {}
-            for reader in readers:
-                try:
-                    if reader.pump():
-                        self._readers[reader] = None
-                    elif reader.done:
-                        self._on_done(reader)
-                except Exception as error:
-                    self._on_error(error)
-                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
-                    self._readers = dict.fromkeys(readers) | self._readers
-                    break
+            if not self._each(readers, self._serve_reader):
+                self._readers = dict.fromkeys(readers) | self._readers
         return self.busy
+
+    def _each(self, entries: Iterator[Entry], serve: Callable[[Entry], None]) -> bool:
+        """Serve entries in their order. Return False if the budget is exhausted; the iterator then has the rest."""
+        for entry in entries:
+            try:
+                serve(entry)
+            except Exception as error:
+                self._on_error(error)
+            if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
+                return False
+        return True
+
+    def _serve_refused(self, refused: tuple[Queue, Session]) -> None:
+        queue, session = refused
+        self._queues[queue] = None
+        dispatch.pump(queue, but=session)
+
+    def _serve_queue(self, queue: Queue) -> None:
+        if queue.consumers and dispatch.pump(queue):
+            self._queues[queue] = None
+
+    def _serve_reader(self, reader: Reader) -> None:
+        if reader.pump():
+            self._readers[reader] = None
+        elif reader.done:
+            self._on_done(reader)
 
     def _exhausted(self) -> bool:
         """Charge the selectors evaluated since the last call, and return True if the budget of the turn is exhausted.
 
-        Returns False if this call of ``pump`` has evaluated no selector. ``pump`` checks that inline, because it would
+        Returns False if this call of ``pump`` has evaluated no selector. ``_each`` checks that inline, because it would
         call this once per reader.
         """
         counted, self._counted = self._counted, Selection.spent_chars
@@ -263,8 +261,9 @@ class Ready:
             else:
                 return
 
-    def _serve_credited(self, queue: Queue, consumers: Iterable[Subscription]) -> None:
+    def _serve_credited(self, credited: tuple[Queue, Iterable[Subscription]]) -> None:
         """Fill the windows of consumers of one queue, whose sessions have no other queue."""
+        queue, consumers = credited
         for _ in range(RUNS_MAX):
             consumers = [each for each in consumers if each.queue_credit() > 0]
             if not consumers or not dispatch.pump(queue, consumers):
