@@ -499,22 +499,33 @@ class Store:
             self._together, self.transaction_waiters, self._outcomes = {}, [], []
             return [*early, GroupJob(self.journal, appends, True, cursors, names, waiters, outcomes), *jobs]
         unsynced = _without_sync(appends)
-        creates = cursors is not None and cursors.creates and len(unsynced) < len(appends)
-        strict = names is not None or creates or (cursors is not None and cursors.needs_sync)
+        syncs = len(unsynced) < len(appends)
+        strict = names is not None or (cursors is not None and (cursors.needs_sync or (cursors.creates and syncs)))
         if sum([job.batch.size_bytes for job in appends]) >= limits.JOURNAL_PASSED_BYTES_MIN:
             _bypass_journal(appends)
             appends, unsynced = ([job for job in each if not job.bypasses_journal] for each in (appends, unsynced))
         if not (appends or cursor_jobs or definition_jobs):
             return early + jobs
         needs_sync = strict or len(unsynced) < len(appends)
-        if not (unsynced and needs_sync):
-            return [*early, GroupJob(self.journal, appends, needs_sync, cursors, names), *jobs]
+        if unsynced and needs_sync:
+            return early + self._unsynced_first(unsynced, appends, jobs, cursors, names)
+        return [*early, GroupJob(self.journal, appends, needs_sync, cursors, names), *jobs]
+
+    def _unsynced_first(
+        self,
+        unsynced: list[AppendJob],
+        appends: list[AppendJob],
+        jobs: list[Job],
+        cursors: CursorJob | None,
+        names: DefinitionsJob | None,
+    ) -> list[Job]:
+        """Return the jobs of two entries: one without a sync, which nobody waits for, and one for the rest."""
         first = {job.partition for job in unsynced}
         synced = [job for job in appends if job.partition not in first]
         writes = [job for job in jobs if type(job) is AppendJob and job.partition in first]
         behind = [job for job in jobs if not (type(job) is AppendJob and job.partition in first)]
         groups = GroupJob(self.journal, unsynced, False), GroupJob(self.journal, synced, True, cursors, names)
-        return [*early, groups[0], *writes, groups[1], *behind]
+        return [groups[0], *writes, groups[1], *behind]
 
     def together(
         self,

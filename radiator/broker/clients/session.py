@@ -1387,15 +1387,18 @@ class Reader:
         self.feed.sent_first[0] += len(tails)
         extra = b"replayed:true\n" if replayed else b""
         if self.gap or self._extra:
-            first = extra + self._extra + (b"gap:%d\n" % self.gap if self.gap else b"")
-            first += b"gap-removed:%d\n" % self.removed if self.removed else b""
-            self.gap = self.removed = 0
-            self._extra = b""
-            subscription.deliver(self.feed, None, [offsets[0]], tails[:1], first)
+            subscription.deliver(self.feed, None, [offsets[0]], tails[:1], extra + self._take_extra())
             offsets, tails = offsets[1:], tails[1:]
-            if not tails:
-                return
-        subscription.deliver(self.feed, None, offsets, tails, extra)  # type: ignore[arg-type]
+        if tails:
+            subscription.deliver(self.feed, None, offsets, tails, extra)  # type: ignore[arg-type]
+
+    def _take_extra(self) -> bytes:
+        """Return the header lines that only the next message has, and forget them."""
+        lines = self._extra + (b"gap:%d\n" % self.gap if self.gap else b"")
+        lines += b"gap-removed:%d\n" % self.removed if self.removed else b""
+        self.gap = self.removed = 0
+        self._extra = b""
+        return lines
 
     def browsed(self) -> list[QueueSource]:
         """Return the sources whose cursors decide which messages a browser shows: of ``queue``, or of all queues."""
@@ -1410,24 +1413,44 @@ class Reader:
             and subscription.patterns is self._matched_patterns
             and subscription.selection is None
             and self.queue is None
-            and self.starts is self.stops is None
-            and not (subscription.queues or self.since_ns or self.skip_settled)
+            and not (subscription.queues or self._bounded)
         )
+
+    @property
+    def _bounded(self) -> bool:
+        """True if records with a wanted name may be left out, whatever the selector says."""
+        return self.starts is not None or self.stops is not None or bool(self.since_ns) or self.skip_settled
 
     def _pick(self, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
         """Return the indexes of the matching records; None for all of them."""
-        patterns = self.subscription.patterns
-        matches = patterns.matches
-        consumed = [queue.name for queue in self.subscription.queues]  # in the same log, with matching names
-        wanted = [matches(name) and name not in consumed for name in batch.names]
-        if self.queue is not None:
-            wanted = [self.queue.filter.has(name) for name in batch.names]
+        wanted = self._wanted(batch.names)
         selection = self.subscription.selection
-        if all(wanted) and self.starts is self.stops is None and not self.skip_settled and not self.since_ns:
-            self._matched_names, self._matched_patterns = batch.names, patterns
+        if all(wanted) and not self._bounded:
+            self._matched_names, self._matched_patterns = batch.names, self.subscription.patterns
             return None if selection is None else self._selected(selection, batch, start, stop)
         ids = batch.destination_ids
         picked = [index for index in range(start, stop) if wanted[ids[index]]]
+        if self._bounded:
+            picked = self._within_bounds(batch, picked, stop)
+        if selection is not None:
+            verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
+            picked = [index for index in picked if verdicts[index] == YES]
+        return picked
+
+    def _wanted(self, names: list[str]) -> list[bool]:
+        """Return for each destination of a batch whether its records are wanted."""
+        if self.queue is not None:
+            return [self.queue.filter.has(name) for name in names]
+        matches = self.subscription.patterns.matches
+        consumed = [queue.name for queue in self.subscription.queues]  # in the same log, with matching names
+        return [matches(name) and name not in consumed for name in names]
+
+    def _within_bounds(self, batch: RecordBatch, picked: list[int], stop: int) -> list[int]:
+        """Return those of the picked records that ``starts``, ``stops``, ``since_ns`` and ``skip_settled`` let pass.
+
+        Bounds that the records up to ``stop`` have passed are forgotten.
+        """
+        ids = batch.destination_ids
         if self.starts is not None:
             starts = [self.starts.get(name, 0) for name in batch.names]
             picked = [index for index in picked if batch.offsets[index] >= starts[ids[index]]]
@@ -1443,9 +1466,6 @@ class Reader:
         if self.skip_settled:
             settled = [source.cursor for source in self.browsed()]
             picked = [i for i in picked if not all(cursor.is_acked(batch.offsets[i]) for cursor in settled)]
-        if selection is not None:
-            verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
-            picked = [index for index in picked if verdicts[index] == YES]
         return picked
 
     def _selected(self, selection: Selection, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
