@@ -43,7 +43,9 @@ for row in desks:
 back = deliveries.where("outcome = 'requeued'").select("partition", "offset", F.col("settled_at").alias("killed_at"))
 again = deliveries.where("subscription = 'crew' AND outcome = 'acked'").join(back, ["partition", "offset"])
 rows = again.join(flights.select("partition", "offset", "flight", "dest"), ["partition", "offset"])
-rows.orderBy("killed_at", "delivered_at").select("killed_at", "flight", "dest", "delivery", "delivered_at").show(5)
+rows.orderBy("killed_at", "delivered_at").select("killed_at", "flight", "dest", "delivery", "delivered_at").show(
+    5, truncate=False
+)
 
 # %% When: what had the crew acknowledged at the moment of the first kill? A join with the messages is exact
 (first,) = collect(back.agg(F.min("killed_at").alias("at")))
