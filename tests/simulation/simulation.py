@@ -247,6 +247,7 @@ class Simulation:
     def _time(self) -> None:
         world = self.world
         self._shows()
+        world.broker.timing.see(world.time)  # a broker ticks once a second, also one that has just started
         world.now += int(self.random.choice([0.01, 1, 5, 40_000, 400_000, -3_600]) * NS_PER_SECOND)
         step = self.random.choice([0, 0, 0, 0, 0.5, 120, 40_000, 365 * 86_400])
         world.step(step)
