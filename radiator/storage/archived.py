@@ -54,9 +54,20 @@ def read(fs: FileSystem, directory: str) -> int:
     )
 
 
-def write(fs: FileSystem, directory: str, next_offset: int) -> None:
-    """Write the file durably, in one step: the archive has everything below ``next_offset``."""
-    replace_file(fs, layout.archived_path(directory), encode(next_offset), layout.NEW_SUFFIX)
+def write(fs: FileSystem, directory: str, next_offset: int, synced: bool = True) -> None:
+    """Write the file in one step: the archive has everything below ``next_offset``.
+
+    Args:
+        fs: The file system.
+        directory: The directory of the partition.
+        next_offset: The offset.
+        synced: Whether the file must be there after a power failure. A higher offset need not: without it retention
+            waits until the next run of the archiver, which writes the file again.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    replace_file(fs, layout.archived_path(directory), encode(next_offset), layout.NEW_SUFFIX, synced)
 
 
 def lower(fs: FileSystem, directory: str, end: int) -> bool:

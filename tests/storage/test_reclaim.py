@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from radiator.config import Settings
+from radiator.errors import StorageError
 from radiator.storage import archived
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -192,6 +193,25 @@ def test_a_damaged_retention_mark_stays_until_the_archiver_writes_it_again() -> 
     damaged = bytes(node.cache)
     assert opened(fs)[1] == []
     assert bytes(fs.nodes[f"{DIRECTORY}/archived"].cache) == damaged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_a_power_failure_a_mark_without_a_sync_is_the_old_one_the_new_one_or_damaged(seed: int) -> None:
+    fs, _, _ = filled()
+    archived.write(fs, DIRECTORY, 15)
+    assert archived.lower(fs, DIRECTORY, 10)
+    syncs = fs.calls["fdatasync"], fs.calls["sync_dir"]
+    archived.write(fs, DIRECTORY, 12, synced=False)
+    assert (fs.calls["fdatasync"], fs.calls["sync_dir"]) == syncs
+    assert archived.read(fs, DIRECTORY) == 12
+    fs.random.seed(seed)
+    fs.power_cut()
+    try:
+        assert archived.read(fs, DIRECTORY) in (10, 12)
+    except StorageError as error:
+        assert "damaged; nothing is removed until it is written again" in str(error)
+    archived.write(fs, DIRECTORY, 12, synced=False)
+    assert archived.read(fs, DIRECTORY) == 12
 
 
 @pytest.mark.parametrize("verb", ["open", "pwritev", "fdatasync", "rename", "sync_dir"])
