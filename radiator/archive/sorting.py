@@ -32,11 +32,11 @@ from radiator.limits import KIB, MIB
 
 BATCH_BYTES = 16 * MIB  # that are decoded at a time, about
 BATCH_ROWS = 16_384
-PIECES_BYTES = 64 * MIB  # of all sources that are merged together
+PIECES_BYTES = 32 * MIB  # of all sources that are merged together
 PIECE_BYTES_MIN = 64 * KIB
 RUNS_EXPECTED = 128  # that are merged together, at most; more of them take more memory
 SMALL_FILE_BYTES = 4 * MIB  # of rows: those of smaller files are sorted in memory
-RUN_BYTES = 64 * MIB  # of such rows that are sorted at a time
+RUN_BYTES = 32 * MIB  # of such rows that are sorted at a time
 ROW_BYTES = 200  # memory of a row besides its body, at least
 
 Pair = tuple[str, str]  # a partition and a destination

@@ -23,7 +23,7 @@ from radiator.limits import MIB
 from tests.archive.stores import START_ROW, old_path
 
 NAMES = 300
-GROWTH_BYTES_MAX = 400 * MIB
+GROWTH_BYTES_MAX = 280 * MIB
 
 MERGE = """
 import pickle, re, sys
