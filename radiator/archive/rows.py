@@ -30,7 +30,8 @@ from radiator.archive.lookup import overlaps
 from radiator.archive.manifest import Anchor, DataFile
 from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import DATE_PREFIX, MANY, encode
-from radiator.archive.split import DAY_NS, date_of
+from radiator.archive.sorting import DAY_NS
+from radiator.archive.split import date_of
 from radiator.columns.batches import Ints
 from radiator.words import counted
 

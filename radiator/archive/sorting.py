@@ -1,4 +1,4 @@
-"""Sort rows by destination and offset: those in memory, and those of several sorted sources, which are merged.
+"""Sort rows by day, destination and offset: those in memory, and those of several sorted sources, which are merged.
 
 While rows are sorted, the column ``destination`` has numbers instead of names. ``Names`` has the name of each number,
 which is a pair: the partition and the destination, and the rank of each in the order of names. A merge has one batch of
@@ -10,8 +10,8 @@ other, since Parquet decodes a row group at a time. So memory is bounded, whatev
 their rows and their compression; the price is room in the spool, about that of the files. Rows of small files are
 sorted in memory, and written to the spool together: ten thousand files make one run, or a few.
 
-This module knows Arrow and Parquet, and the columns ``destination``, ``offset`` and ``body``. It does not know commits,
-or what is done with the rows. One thread.
+This module knows Arrow and Parquet, and the columns ``destination``, ``offset``, ``receive_ns`` and ``body``. It does
+not know commits, or what is done with the rows. One thread.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ RUNS_EXPECTED = 128  # that are merged together, at most; more of them take more
 SMALL_FILE_BYTES = 4 * MIB  # of rows: those of smaller files are sorted in memory
 RUN_BYTES = 32 * MIB  # of such rows that are sorted at a time
 ROW_BYTES = 200  # memory of a row besides its body, at least
+DAY_NS = 86_400 * 10**9
 
 Pair = tuple[str, str]  # a partition and a destination
-Key = tuple[int, int]  # the rank of a destination, and an offset
+Key = tuple[int, int]  # the place of a day and destination, and an offset
 Ranks = NDArray[np.int32]
+Places = NDArray[np.int64]
 
 
 def numbered(schema: pa.Schema) -> pa.Schema:
@@ -75,15 +77,23 @@ class Names:
         return partitions.take(numbers), destinations.take(numbers)
 
 
+def _places(batch: pa.RecordBatch, names: Names) -> Places:
+    """Return the place of each row in the order of days and names."""
+    days = batch.column("receive_ns").to_numpy() // DAY_NS
+    found: Places = days * len(names.pairs) + names.ranks[batch.column("destination").to_numpy()]
+    return found
+
+
 def sorted_rows(batches: Sequence[pa.RecordBatch], names: Names) -> pa.RecordBatch:
-    """Return all rows as one batch, sorted by destination and offset."""
+    """Return all rows, at least one, as one batch, sorted by day, destination and offset."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    ranks, offsets = names.ranks[batch.column("destination").to_numpy()], batch.column("offset").to_numpy()
-    if len(names.pairs) <= 1 << 16:
-        ranks = ranks.astype(np.uint16)  # which numpy sorts by radix
-    order = np.argsort(ranks, kind="stable")
-    if ((np.diff(ranks[order]) == 0) & (np.diff(offsets[order]) < 0)).any():  # they came in another order of offsets
-        order = np.lexsort((offsets, ranks))
+    places, offsets = _places(batch, names), batch.column("offset").to_numpy()
+    places -= places.min()
+    if places.max() < 1 << 16:
+        places = places.astype(np.uint16)  # which numpy sorts by radix
+    order = np.argsort(places, kind="stable")
+    if ((np.diff(places[order]) == 0) & (np.diff(offsets[order]) < 0)).any():  # they came in another order of offsets
+        order = np.lexsort((offsets, places))
     return batch.take(pa.array(order))
 
 
@@ -98,9 +108,9 @@ class _Head:
         for batch in self._source:
             if batch.num_rows:
                 self._batch, self._start = batch, 0
-                self._ranks = self._names.ranks[batch.column("destination").to_numpy()]
+                self._places = _places(batch, self._names)
                 self._offsets = batch.column("offset").to_numpy()
-                self.last: Key = int(self._ranks[-1]), int(self._offsets[-1])
+                self.last: Key = int(self._places[-1]), int(self._offsets[-1])
                 return True
         return False
 
@@ -110,15 +120,15 @@ class _Head:
 
     def take(self, bound: Key) -> pa.RecordBatch:
         """Return the rows up to ``bound``, and with it, that were not taken before."""
-        rank, offset = bound
-        first, last = np.searchsorted(self._ranks, [rank, rank + 1]).tolist()
+        place, offset = bound
+        first, last = np.searchsorted(self._places, [place, place + 1]).tolist()
         stop = first + int(np.searchsorted(self._offsets[first:last], offset, "right"))
         start, self._start = self._start, max(self._start, stop)
         return self._batch.slice(start, self._start - start)
 
 
 def merged(sources: Iterable[Iterator[pa.RecordBatch]], names: Names) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of sorted sources, sorted by destination and offset.
+    """Yield the rows of sorted sources, sorted by day, destination and offset.
 
     Args:
         sources: Each yields batches in that order.

@@ -9,7 +9,8 @@ itself. If a second destination comes when the file has rows already, the file e
 so a day may have several files, of one destination each, and one with the rest. Each file has a range of offsets of its
 own.
 
-Several units together have a file for each day, which is made at the end: so a unit that fails can be left out.
+Several units together have a file for each day. Their rows are sorted by day too, and the files are made at the end,
+one after the other: so a unit that fails can be left out, and a unit with many days is in memory as its few batches.
 
 This module knows Arrow batches. It does not know segments or commits. Invariant: the rows in memory are never more than
 those of a run, a row group and a batch.
@@ -18,7 +19,7 @@ those of a run, a row group and a batch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from radiator.archive.manifest import DataFile, Span
 from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, SCHEMA, DataWriter, listed, listed_spans
 from radiator.archive.paths import DATA_SUFFIX, data_path
 from radiator.archive.raw import RAW_SCHEMA, complete
-from radiator.archive.sorting import Names, Sorter
+from radiator.archive.sorting import DAY_NS, Names, Sorter
 from radiator.columns.batches import Mask
 from radiator.columns.typed import UNTYPED, TypedColumns, Typing
 from radiator.limits import MIB
@@ -40,7 +41,6 @@ RUN_BYTES = 64 * MIB  # of rows that are sorted at a time
 PIECE_BYTES = 4 * MIB  # of each run that is in memory while they are merged
 RUNS_MAX = 16  # of a file, so that the spool has at most 1 GiB of them: the log may be compressed
 DECODED_ROWS = 8_192  # bodies that are decoded at a time: each is several Python objects until it is in a column
-DAY_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True)
@@ -107,51 +107,21 @@ class RowGroups:
         )
 
 
-class _File:
-    """A file that is being made. ``spooled`` returns a new path in the spool for a suffix."""
-
-    def __init__(
-        self, day: int, names: Names, spooled: Callable[[str], str], settings: Settings, typing: Typing | None
-    ) -> None:
-        self.day, self._typing = day, typing
-        self._names, self._spooled, self._settings = names, spooled, settings
-        self.sorter = Sorter(names, RAW_SCHEMA, lambda: spooled(".rows"), PIECE_BYTES)
-        self.spans: list[tuple[Span, set[str]]] = []  # with their destinations
-        self.groups: RowGroups | None = None
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> RowGroups:
-        """Write rows that are in the order of the file."""
-        if self.groups is None:
-            self.groups = RowGroups(self._spooled(DATA_SUFFIX), self._settings)
-        for batch in batches:
-            whole = complete(batch, self._names)
-            if self._typing is None:
-                self.groups.write(whole)
-                continue
-            for start in range(0, whole.num_rows, DECODED_ROWS):
-                self.groups.write(self._typing.add(whole.slice(start, DECODED_ROWS)))
-        return self.groups
-
-    def close(self, keep: Mask | None, token: str, source: str) -> SpooledFile | None:
-        """Write the waiting rows and return the file; None if it has no rows. ``keep``: of which numbers."""
-        rows = self.sorter.rows() if keep is None else _only(self.sorter.rows(), keep)
-        if not self.spans:
-            assert not list(rows), "a row is in no span"
-            return None
-        groups = self.write(rows)
-        spans = listed_spans(span for span, _ in self.spans)
-        names = set[str]().union(*(names for _, names in self.spans))
-        made = groups.close(spans, date_of(self.day), names, token, source)
-        assert made.file.records == sum(each.records for each in spans), "a row is in no span"
-        return made
-
-
 def _only(batches: Iterator[pa.RecordBatch], keep: Mask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some numbers."""
     for batch in batches:
         kept = batch.filter(pa.array(keep[batch.column("destination").to_numpy()]))
         if kept.num_rows:
             yield kept
+
+
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
+    """Yield each day of rows that are next to one another, and their range."""
+    days = batch.column("receive_ns").to_numpy() // DAY_NS
+    cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+    for start, stop in itertools.pairwise(cuts):
+        if start < stop:
+            yield int(days[start]), start, stop
 
 
 class Split:
@@ -170,10 +140,16 @@ class Split:
         plain = settings.schema.names == SCHEMA.names
         self._typing = None if plain else Typing(settings.typed, settings.schema)
         self._names = Names()
-        self._files: dict[int, _File] = {}  # by day
+        self._sorter = self._new_sorter()
+        self._spans: dict[int, list[tuple[Span, set[str]]]] = {}  # by day, with their destinations
+        self._groups: RowGroups | None = None  # of the file that rows are written to
+        self._groups_day = 0
         self._closed: list[SpooledFile] = []
         self._dropped: list[range] = []
-        self.bytes = self._waiting_bytes = 0  # of all rows so far; of those in memory
+        self.bytes = 0  # of all rows so far
+
+    def _new_sorter(self) -> Sorter:
+        return Sorter(self._names, RAW_SCHEMA, lambda: self._spooled(".rows"), PIECE_BYTES)
 
     def begin(self, partition: str, first: int, names: list[str]) -> None:
         """Begin a unit.
@@ -184,7 +160,7 @@ class Split:
             names: The destinations of the numbers in its rows, which may grow.
         """
         self.partition, self._own_names, self._base = partition, names, len(self._names.pairs)
-        self._file: _File | None = None
+        self._day: int | None = None  # of the last row
         self._span_first, self._span_records = first, 0
         self._span_numbers: set[int] = set()
 
@@ -199,79 +175,103 @@ class Split:
             self._typing.check(new)
         self._names.pairs.extend((self.partition, each) for each in new)
         self.bytes += batch.nbytes
-        days = batch.column("receive_ns").to_numpy() // DAY_NS
-        cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
-        for start, stop in itertools.pairwise(cuts):
-            if start < stop:
-                self._add(batch.slice(start, stop - start), int(days[start]))
+        destinations = batch.column("destination").to_numpy()
+        rest = 0  # the first row that is not in the sorter
+        for day, start, stop in _by_day(batch):
+            numbers = set(np.flatnonzero(np.bincount(destinations[start:stop])).tolist())
+            if day != self._day or not self._takes(numbers):
+                if self._alone:
+                    self._sort(batch.slice(rest, start - rest))
+                    rest = start
+                self.end(batch.column("offset")[start].as_py())
+                self._day = day
+            self._span_numbers |= numbers
+            self._span_records += stop - start
+        self._sort(batch.slice(rest))
 
-    def _add(self, batch: pa.RecordBatch, day: int) -> None:
-        numbers = set(np.flatnonzero(np.bincount(batch.column("destination").to_numpy())).tolist())
-        file = self._files.get(day)
-        if file is None or file is not self._file or not self._takes(file, numbers):
-            self.end(batch.column("offset")[0].as_py())
-            if file is None or self._alone:
-                file = self._files[day] = _File(day, self._names, self._spooled, self._settings, self._typing)
-            self._file = file
-        self._span_numbers |= numbers
-        self._span_records += batch.num_rows
-        if self._base:
-            moved = pc.add(batch.column("destination"), pa.scalar(self._base, pa.int32()))
-            batch = pa.RecordBatch.from_arrays([moved, *batch.columns[1:]], schema=batch.schema)
-        file.sorter.add(batch)
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= self._settings.run_bytes:
-            self._spill()
-
-    def _takes(self, file: _File, numbers: set[int]) -> bool:
+    def _takes(self, numbers: set[int]) -> bool:
         """Return whether rows of these destinations can still be written in order, and the file is not too large."""
         if not self._alone:
             return True
-        return len(file.sorter.runs) < RUNS_MAX if file.groups is None else numbers == self._span_numbers
+        return len(self._sorter.runs) < RUNS_MAX if self._groups is None else numbers == self._span_numbers
 
-    def _spill(self) -> None:
-        """Write the rows in memory."""
-        for file in self._files.values():
+    def _sort(self, batch: pa.RecordBatch) -> None:
+        """Add rows to those in memory, and write these if they are enough for a run."""
+        if not batch.num_rows:
+            return
+        if self._base:
+            moved = pc.add(batch.column("destination"), pa.scalar(self._base, pa.int32()))
+            batch = pa.RecordBatch.from_arrays([moved, *batch.columns[1:]], schema=batch.schema)
+        self._sorter.add(batch)
+        if self._sorter.bytes >= self._settings.run_bytes:
             if self._alone and len(self._span_numbers) == 1:
-                file.write(file.sorter.taken())
+                self._write(self._sorter.taken())
             else:
-                file.sorter.spill()
-        self._waiting_bytes = 0
+                self._sorter.spill()
 
     def end(self, following: int) -> None:
-        """End the rows of the unit in its current file, before an offset."""
-        if self._file is None:
+        """End the rows of the unit on its current day, before an offset."""
+        if self._day is None:
             return
         found = {self._own_names[number] for number in self._span_numbers}
         span = Span(self.partition, self._span_first, following, self._span_records, listed(found))
-        self._file.spans.append((span, found))
+        self._spans.setdefault(self._day, []).append((span, found))
         if self._alone:
-            self._close(self._file.day)
-            self._waiting_bytes = 0
-        self._file = None
+            self._close()
+        self._day = None
         self._span_first, self._span_records, self._span_numbers = following, 0, set()
 
     def drop(self) -> None:
         """Leave out the unit."""
         self._dropped.append(range(self._base, len(self._names.pairs)))
-        for file in self._files.values():
-            file.spans = [each for each in file.spans if each[0].partition != self.partition]
+        for day, spans in self._spans.items():
+            self._spans[day] = [each for each in spans if each[0].partition != self.partition]
 
     def finish(self) -> list[SpooledFile]:
         """Close all files, and return them."""
-        for day in sorted(self._files):
-            self._close(day)
+        self._close()
         return self._closed
 
-    def _close(self, day: int) -> None:
-        keep = None
+    def _close(self) -> None:
+        """Write the rows in memory and in runs."""
+        rows = self._sorter.rows()
         if self._dropped:
             keep = np.ones(len(self._names.pairs), np.bool_)
             for each in self._dropped:
                 keep[each.start : each.stop] = False
-        made = self._files.pop(day).close(keep, self._token, self._source)
-        if made is not None:
-            self._closed.append(made)
+            rows = _only(rows, keep)
+        self._write(rows)
+        self._close_file()
+        self._sorter = self._new_sorter()
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows that come in the order of days and files."""
+        for batch in batches:
+            whole = complete(batch, self._names)
+            step = whole.num_rows if self._typing is None else DECODED_ROWS
+            for first in range(0, whole.num_rows, step):
+                part = whole.slice(first, step)
+                typed = part if self._typing is None else self._typing.add(part)
+                for day, start, stop in _by_day(part):
+                    self._file_of(day).write(typed.slice(start, stop - start))
+
+    def _file_of(self, day: int) -> RowGroups:
+        """Return the file of a day. That of the day before is closed."""
+        if self._groups is None or self._groups_day != day:
+            self._close_file()
+            self._groups, self._groups_day = RowGroups(self._spooled(DATA_SUFFIX), self._settings), day
+        return self._groups
+
+    def _close_file(self) -> None:
+        if self._groups is None:
+            return
+        found = self._spans.pop(self._groups_day)
+        spans = listed_spans(span for span, _ in found)
+        names = set[str]().union(*(names for _, names in found))
+        made = self._groups.close(spans, date_of(self._groups_day), names, self._token, self._source)
+        assert made.file.records == sum(each.records for each in spans), "a row is in no span"
+        self._closed.append(made)
+        self._groups = None
 
     def _spooled(self, suffix: str) -> str:
         return f"{self._settings.spool}/{self._token}-{next(self._numbers)}{suffix}"

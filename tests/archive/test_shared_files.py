@@ -20,6 +20,7 @@ from radiator.archive.manifest import DataFile, State, load
 from radiator.archive.opening import open_files
 from radiator.archive.planning import plan
 from radiator.archive.run import Options, Outcome, Watch, run
+from radiator.archive.sorting import Sorter
 from radiator.archive.split import RowGroups, Settings, Split
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
@@ -94,6 +95,32 @@ def test_several_processes_write_files_of_some_logs_each(root: Path) -> None:
     assert out.files > 2
     assert sum(done) == out.log_bytes
     check_all(root / "data", root / "archive")
+
+
+@pytest.mark.parametrize("run_bytes", [1, 10**8])
+def test_logs_with_many_days_share_a_file_for_each_day_and_wait_unsplit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int
+) -> None:
+    """A batch of Arrow takes some KiB besides its rows: 10,000 logs with a row on each day of a year would have GiB."""
+    writer = Writer(tmp_path / "data", 4096)
+    for day in range(40):
+        write_logs(writer, range(6), 3, first=3 * day, day=day)
+    writer.close()
+    units = plan(partitions(open_store(str(tmp_path / "data"))), State()).units
+    waiting: list[int] = []
+    add = Sorter.add
+
+    def counted(self: Sorter, batch: Any) -> None:
+        add(self, batch)
+        waiting.append(batch.num_rows)
+
+    monkeypatch.setattr(Sorter, "add", counted)
+    out = go(tmp_path, replace(UNMERGED, settings=Settings("", run_bytes=run_bytes)))
+    assert (out.problems, out.records) == ({}, sum(waiting))
+    files = state_of(tmp_path).files.values()
+    assert out.files == len({each.date for each in files}) > 30
+    assert len(waiting) == sum(len(unit.ranges) for unit in units) < sum(len(each.spans) for each in files) / 2
+    check_all(tmp_path / "data", tmp_path / "archive")
 
 
 def test_a_large_log_has_a_file_of_its_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
