@@ -151,4 +151,3 @@ ARCHIVE_SHARED_LOGS_MAX = 4_096  # in a file: a commit names each of them, with 
 ARCHIVE_COMMIT_BYTES = 256 * MIB  # of the log, in a unit, in a commit; of merged files too: so much waits in the spool
 ARCHIVE_UNIT_RECORDS = 1 << 20  # in one unit: some 3 s of work, also where the log is compressed
 ARCHIVE_COMMIT_SECONDS = 3.0  # of work that is not committed: then a commit follows, or the next log is left to another
-ARCHIVE_MERGES_PER_COMMIT = 64

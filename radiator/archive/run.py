@@ -43,7 +43,6 @@ from radiator.errors import StorageError
 from radiator.limits import (
     ARCHIVE_COMMIT_BYTES,
     ARCHIVE_COMMIT_SECONDS,
-    ARCHIVE_MERGES_PER_COMMIT,
     MIB,
 )
 from radiator.storage import archived, layout
@@ -384,6 +383,7 @@ class _Run:
     def _merge(self) -> None:
         state, options = self._publisher.state, self._options
         changes: list[Change] = []
+        committed = time.monotonic()
         for group in groups_to_merge(state, options.sizes, options.merge is True, options.partitions):
             if self._watch.stopping():
                 break
@@ -397,9 +397,9 @@ class _Run:
             changes.append(made)
             self._watch.step("merged")
             size = sum(placed.file.bytes for change in changes for placed in change.add)
-            if size >= ARCHIVE_COMMIT_BYTES or len(changes) >= ARCHIVE_MERGES_PER_COMMIT:
+            if size >= ARCHIVE_COMMIT_BYTES or time.monotonic() - committed >= ARCHIVE_COMMIT_SECONDS:
                 self._replace(changes)
-                changes = []
+                changes, committed = [], time.monotonic()
         self._replace(changes)
 
     def _merged(self, group: list[DataFile]) -> Change | None:

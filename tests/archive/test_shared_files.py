@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -285,6 +286,27 @@ def test_a_run_that_is_always_killed_after_its_first_commit_comes_to_an_end(root
         assert len(state_of(root).ends) == ends
     go(root)
     check_all(root / "data", root / "archive")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_merge_that_has_taken_long_is_committed_before_the_next_one_is_begun(root: Path) -> None:
+    go(root)
+    before = archive_rows(root / "archive")
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if steps.count("merged") == 2:
+            raise Killed
+
+    for left in (1, 0):
+        steps.clear()
+        with pytest.raises(Killed) if left else nullcontext():
+            go(root, replace(UNMERGED, archive=False, merge=True), Watch(step=step))
+        assert steps.count("committed") == 1
+        assert archive_rows(root / "archive") == before
+        files = Counter(each.date for each in state_of(root).files.values())
+        assert [count > 1 for _, count in sorted(files.items())] == [False, bool(left)]
 
 
 @pytest.mark.usefixtures("impatient")
