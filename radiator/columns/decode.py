@@ -108,6 +108,7 @@ class Decoder:
         self._names = NameTable()
         self._only_keys = only_keys
         self._make = [(_MAKERS[field.name], field.type) for field in schema]
+        self._unpacks = not _UNPACKED.isdisjoint(schema.names)
 
     @property
     def names(self) -> list[str]:
@@ -172,7 +173,9 @@ class Decoder:
             rows = rows.only(chosen)
         if selection.destinations and len(rows.at):
             rows = rows.only(rows.batches_with(selection.wants_destination))
-        return list(rows.parts(UNPACKED_BYTES)) if len(rows.at) else []
+        if not len(rows.at):
+            return []
+        return list(rows.parts(UNPACKED_BYTES)) if self._unpacks else [rows]
 
     def _columns(self, rows: Rows, low: int, high: int) -> pa.RecordBatch:
         self.counters.batches_decoded += len(rows.at)
@@ -262,3 +265,4 @@ _MAKERS: dict[str, Callable[[_Made, Any], pa.Array]] = {
     "size": lambda made, kind: _longs(made.rows.sizes),
     HEADER_BLOCK: lambda made, kind: _binary(*made.rows.headers()),
 }
+_UNPACKED = frozenset({"tags", "headers", "body", HEADER_BLOCK})  # columns of regions that may be compressed

@@ -1,12 +1,17 @@
-"""Read batches without the parts that a query does not need: their columns, or columns and header blocks.
+"""Read only the parts of batches that a query needs: their headers, also their columns, or also their header blocks.
 
 The last bytes of a long batch contain the crc after the names and the crc after the header blocks (PARTIAL_CRCS). So
 the first part of the batch can be read and checked while the rest stays on disk. One ``preadv`` per batch reads the
 last bytes of one batch and the start of the next, which are adjacent in the file and stay adjacent in memory.
 
+Where only offsets and counts are needed, the batch header has them. It has no crc of its own. Its numbers are
+confirmed by others: the declared length must be that of the parts, one of which is as long as the count says, and the
+next header must begin there with the offset that follows.
+
 Uses batch headers and ``preadv``.
-Invariant: each returned batch has been checked by a crc up to the end of its ``Reach``, and the file was long enough
-for all of it. At the first batch for which this is not true the result ends, and the caller reads that batch whole.
+Invariant: each returned batch has been checked by a crc up to the end of its ``Reach``, or its header has been
+confirmed, and the file was long enough for all of it. At the first batch for which this is not true the result ends,
+and the caller reads more of that batch.
 """
 
 from __future__ import annotations
@@ -26,25 +31,37 @@ from radiator.storage.header import (
     HEADER_BYTES,
     KNOWN_FLAGS,
     PARTIAL_CRCS,
+    SPARSE,
     TRAILER,
+    BatchHeader,
     DamagedBatch,
     UnknownVersion,
     decode_header,
 )
 
 PART_BYTES = 4 * MIB  # in memory at a time: a hundred thousand records' columns
+HEADERS_MAX = 4096  # batch headers in memory at a time
+PART_RECORDS = 1 << 17  # in a part of batch headers: as many as have their columns in PART_BYTES
 _FIRST_BYTES = 4096  # of the first batch, whose length is not known
 
 
 class Reach(Enum):
     """How much of each batch a query needs."""
 
+    BATCH_HEADERS = -1  # the 64 bytes with the first offset and the count; of a sparse batch also the columns
     COLUMNS = 0
     HEADERS = 1  # columns and header blocks
     WHOLE = 2
 
 
-_REACHES = {"tags": Reach.HEADERS, "headers": Reach.HEADERS, "body": Reach.WHOLE}
+_REACHES = {
+    "partition": Reach.BATCH_HEADERS,
+    "offset": Reach.BATCH_HEADERS,
+    "message_id": Reach.BATCH_HEADERS,
+    "tags": Reach.HEADERS,
+    "headers": Reach.HEADERS,
+    "body": Reach.WHOLE,
+}
 
 
 def reach_of(columns: Iterable[str]) -> Reach:
@@ -73,6 +90,59 @@ class Part(NamedTuple):
     bytes_read: int
 
 
+def read_headers(fs: FileSystem, fd: int, position: int, end: int, next_offset: int) -> Part:
+    """Read the headers of batches, from the batch at ``position`` on. The batches in memory have nothing else.
+
+    The result ends before a batch that begins at ``next_offset`` or later, ends after ``end``, has no PARTIAL_CRCS, is
+    sparse, or has a header that is not confirmed.
+
+    Args:
+        fs: The file system.
+        fd: The descriptor of the segment.
+        position: The position of the first batch in the file, in bytes.
+        end: The end of the committed part of the file, in bytes.
+        next_offset: The offset after the last one to read.
+
+    Raises:
+        OSError: The read failed.
+    """
+    data = np.empty(HEADERS_MAX * HEADER_BYTES, np.uint8)
+    view = data.data
+    at: list[int] = []
+    places: list[int] = []
+    bytes_read = records = 0
+    following = -1  # the offset after the last batch
+    for start in range(0, len(data), HEADER_BYTES):
+        size = max(min(HEADER_BYTES, end - position), 0)
+        got = fs.preadv(fd, [view[start : start + size]], position) if size else 0
+        bytes_read += got
+        header = _header(view[: start + got], start)
+        if at and following != next_offset and (header is None or header.base_offset != following):
+            at.pop()
+            position = places.pop()
+            break
+        if header is None or not header.flags & PARTIAL_CRCS or header.flags & (SPARSE | ~KNOWN_FLAGS):
+            break
+        if header.base_offset >= next_offset or position + header.total_len > end or records >= PART_RECORDS:
+            break
+        at.append(start)
+        places.append(position)
+        position += header.total_len
+        records += header.records
+        following = header.base_offset + header.records
+    else:
+        at.pop()  # the header after it was not read
+        position = places.pop()
+    return Part(Batches(data, np.array(at, np.int64)), np.array(places, np.int64), position, bytes_read)
+
+
+def _header(data: memoryview, at: int) -> BatchHeader | None:
+    try:
+        return decode_header(data, at)
+    except (DamagedBatch, UnknownVersion):
+        return None
+
+
 def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int, reach: Reach) -> Part:
     """Read batches in part, from the batch at ``position`` on.
 
@@ -85,7 +155,7 @@ def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int
         position: The position of the first batch in the file, in bytes.
         end: The end of the committed part of the file, in bytes.
         next_offset: The offset after the last one to read.
-        reach: How much of each batch to read.
+        reach: How much of each batch to read: COLUMNS or HEADERS.
 
     Raises:
         OSError: The read failed.
@@ -104,11 +174,8 @@ def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int
             at.pop()
             position = places.pop()
             break
-        if got < HEADER_BYTES:
-            break
-        try:
-            header = decode_header(view[: start + got], start)
-        except (DamagedBatch, UnknownVersion):
+        header = _header(view[: start + got], start)
+        if header is None:
             break
         if not header.flags & PARTIAL_CRCS or header.flags & ~KNOWN_FLAGS or header.base_offset >= next_offset:
             break

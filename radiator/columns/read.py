@@ -69,7 +69,8 @@ def read(
 
     fs = open_store(options.path, options.storage).fs
     # With failOnDataLoss off, all queries must skip the same batches, so each batch is read and checked whole.
-    reach = reach_of(schema.names) if options.fail_on_data_loss else Reach.WHOLE
+    used = (*schema.names, *options.selection.tested_columns)
+    reach = reach_of(used) if options.fail_on_data_loss else Reach.WHOLE
     decoder: Decoder | None = None
     partition = None
     for wanted in ranges:

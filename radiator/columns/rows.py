@@ -164,6 +164,8 @@ class Rows:
         """
         if self._single and not self._sparse.any():
             return self.base_offset
+        if not self._sparse.any() and (self.base_offset[1:] == (self.base_offset + self.count)[:-1]).all():
+            return np.arange(self.base_offset[0], self.base_offset[0] + self.total)
         offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
         if self._sparse.any():
             sparse = np.repeat(self._sparse, self.count)

@@ -31,7 +31,7 @@ from radiator.columns.batches import Batches, Bytes
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.joint_crc import small_batches
-from radiator.columns.partial import Reach, read_part
+from radiator.columns.partial import Reach, read_headers, read_part
 from radiator.errors import StorageError
 from radiator.limits import MIB
 from radiator.storage.files import FileSystem, storage_error
@@ -185,7 +185,10 @@ class _Walk:
         if wanted.start and not self._starts_as_planned():
             self._start_over()
         while self.expected < wanted.next_offset:
-            if reach is not Reach.WHOLE and (part := self._part(reach)) is not None:
+            part = None if reach is Reach.WHOLE else self._part(reach)
+            if part is None and reach is Reach.BATCH_HEADERS:
+                part = self._part(Reach.COLUMNS)
+            if part is not None:
                 yield part
                 continue
             length = max(chunk_bytes, need)
@@ -213,7 +216,8 @@ class _Walk:
 
     def _part(self, reach: Reach) -> Chunk | None:
         """Return the next batches that can be read in part, or None."""
-        found = read_part(self.fs, self.fd, self.position, self.end, self.wanted.next_offset, reach)
+        where = self.fs, self.fd, self.position, self.end, self.wanted.next_offset
+        found = read_headers(*where) if reach is Reach.BATCH_HEADERS else read_part(*where, reach)
         at, places = found.batches.at, found.places
         if not len(at):
             return None

@@ -181,6 +181,11 @@ class Selection:
         """True if the selection limits the receive time."""
         return self.receive_low_ns > LOW or self.receive_high_ns < HIGH
 
+    @property
+    def tested_columns(self) -> tuple[str, ...]:
+        """The columns whose values decide which records of a partition match, the offset aside."""
+        return ("receive_ns",) * self.by_time + ("destination",) * bool(self.destinations)
+
 
 @dataclass(frozen=True)
 class DeliveryFilter:

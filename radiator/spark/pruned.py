@@ -160,15 +160,16 @@ class Shape:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the different rows of each batch, and how often each row is there."""
+        """Yield the different rows of each batch, and how often each row is there; without columns only how many."""
         keys = self._names[:-1]
+        if not keys:
+            total = sum(batch.num_rows for batch in batches)
+            yield pa.RecordBatch.from_arrays([pa.array([total] if total else [], pa.int64())], schema=self.schema)
+            return
         for batch in batches:
-            if not keys:
-                arrays = [pa.array([batch.num_rows] if batch.num_rows else [], pa.int64())]
-            else:
-                columns = [self._column(batch, at) for at in range(len(keys))]
-                groups = pa.Table.from_arrays(columns, keys).group_by(keys, use_threads=False)
-                arrays = groups.aggregate([([], "count_all")]).select([*keys, "count_all"]).columns
+            columns = [self._column(batch, at) for at in range(len(keys))]
+            groups = pa.Table.from_arrays(columns, keys).group_by(keys, use_threads=False)
+            arrays = groups.aggregate([([], "count_all")]).select([*keys, "count_all"]).columns
             yield from pa.Table.from_arrays(arrays, schema=self.schema).to_batches()
 
     def _column(self, batch: pa.RecordBatch, at: int) -> pa.Array:

@@ -21,7 +21,7 @@ from radiator.columns.scan import Loss, LostRecords, SegmentRange
 from radiator.columns.schema import COLUMNS, arrow_schema
 from radiator.columns.selection import Selection
 from radiator.storage import format as codec
-from radiator.storage.header import PARTIAL_CRCS, decode_header
+from radiator.storage.header import PARTIAL_CRCS, column_places, decode_header
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.columns.test_decode import BATCHES
 from tests.spark.stores import Message, Writer, numbered
@@ -29,6 +29,7 @@ from tests.spark.stores import Message, Writer, numbered
 pytestmark = pytest.mark.spark
 FEW = ["destination", "offset", "receive_ns", "event_ns", "transmit_ns", "size"]
 BLOCKS = [*FEW, "headers", "tags"]
+PLACES = ["partition", "offset", "message_id"]
 FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 
 
@@ -48,14 +49,19 @@ def columns(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]
 
 def test_what_each_column_is_made_of() -> None:
     expected = {"body": Reach.WHOLE, "tags": Reach.HEADERS, "headers": Reach.HEADERS}
+    expected |= dict.fromkeys(PLACES, Reach.BATCH_HEADERS)
     for column in COLUMNS:
         assert reach_of([column.name]) is expected.get(column.name, Reach.COLUMNS)
+    assert reach_of(["offset", "size"]) is Reach.COLUMNS
     assert reach_of(["size", "tags"]) is Reach.HEADERS
     assert reach_of(["tags", "body", "size"]) is Reach.WHOLE
     assert reach_of([]) is Reach.WHOLE  # a count of the log as it is
 
 
-@pytest.mark.parametrize(("reach", "names", "most"), [(Reach.COLUMNS, FEW, 0.15), (Reach.HEADERS, BLOCKS, 0.3)])
+@pytest.mark.parametrize(
+    ("reach", "names", "most"),
+    [(Reach.BATCH_HEADERS, PLACES, 0.001), (Reach.COLUMNS, FEW, 0.15), (Reach.HEADERS, BLOCKS, 0.3)],
+)
 def test_bodies_are_not_read(tmp_path: Path, reach: Reach, names: list[str], most: float) -> None:
     path = tmp_path / "s.rlog"
     placed = write_segment(path, [long("/topic/a", 200, first) for first in range(0, 2000, 200)])
@@ -85,6 +91,8 @@ def test_every_value_is_that_of_whole_batches(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial, "_FIRST_BYTES", first)
         patch.setattr(partial, "PART_BYTES", room)  # some do not go in
+        patch.setattr(partial, "HEADERS_MAX", 3 if room == 600 else 4096)
+        assert read_rows(wanted, columns=PLACES, reach=Reach.BATCH_HEADERS) == columns(rows, PLACES)
         assert read_rows(wanted, columns=FEW, reach=Reach.COLUMNS) == columns(rows, FEW)
         assert read_rows(wanted, columns=BLOCKS, reach=Reach.HEADERS) == columns(rows, BLOCKS)
 
@@ -95,6 +103,71 @@ def test_batches_with_and_without_partial_crcs_side_by_side(tmp_path: Path) -> N
     batches = [long("/topic/a", size, sum(sizes[:place])) for place, size in enumerate(sizes)]
     wanted = whole(path, write_segment(path, batches))
     assert read_rows(wanted, columns=FEW, reach=Reach.COLUMNS) == columns(read_rows(wanted), FEW)
+    assert read_rows(wanted, columns=PLACES, reach=Reach.BATCH_HEADERS) == columns(read_rows(wanted), PLACES)
+
+
+@pytest.mark.parametrize("headers", [2, 3, 5, 4096])
+@pytest.mark.parametrize("records", [1, 250, 1 << 17])
+def test_a_sparse_batch_is_read_with_its_columns_and_the_others_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headers: int, records: int
+) -> None:
+    monkeypatch.setattr(partial, "HEADERS_MAX", headers)
+    monkeypatch.setattr(partial, "PART_RECORDS", records)
+    path = tmp_path / "s.rlog"
+    batches = [long("/topic/a", 100, first) for first in range(0, 1000, 100)]
+    deltas = [[2 * n + 1 for n in range(100)] if number in (0, 4, 5) else None for number in range(10)]
+    wanted = whole(path, write_segment(path, batches, deltas, level=3))
+    counters = Counters()
+    found = read_rows(wanted, columns=PLACES, reach=Reach.BATCH_HEADERS, counters=counters)
+    assert found == columns(read_rows(wanted), PLACES)
+    assert counters.batches_checked == 10
+
+
+def test_the_last_offsets_of_a_batch_are_cut_off_where_only_its_header_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.rlog"
+    write_segment(path, [long("/topic/a", 100, first) for first in range(0, 300, 100)])
+    wanted = SegmentRange("p", str(path), 0, path.stat().st_size, 0, 250)
+    selection = Selection().offsets(low=42)
+    found = read_rows(wanted, selection, columns=["offset"], reach=Reach.BATCH_HEADERS)
+    assert [row["offset"] for row in found] == list(range(42, 250))
+
+
+@pytest.mark.parametrize(
+    "name", ["total_len", "base_offset", "count", "flags", "names_len", "headers_len", "bodies_len"]
+)
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_wrong_number_in_a_batch_header_is_damage(tmp_path: Path, name: str, number: int) -> None:
+    """A query of offsets uses only some of them, and checks the length against all of them."""
+    path = tmp_path / "s.rlog"
+    placed = write_segment(path, [long("/topic/a", 100, first) for first in range(0, 300, 100)])
+    data = bytearray(path.read_bytes())
+    place = {"total_len": 8, "base_offset": 16, "count": 40, "flags": 44, "names_len": 48, "headers_len": 52}
+    at = placed[number].position + place.get(name, 56)
+    data[at] ^= 0x40
+    path.write_bytes(data)
+    losses: list[Loss] = []
+    found = read_rows(whole(path, placed), columns=["offset"], losses=losses, reach=Reach.BATCH_HEADERS)
+    assert [row["offset"] for row in found] == [n for n in range(300) if n // 100 != number]
+    assert [(each.first, each.following) for each in losses] == [(100 * number, 100 * number + 100)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_count_that_fits_the_length_of_its_batch_must_fit_the_next_offset_too(tmp_path: Path, number: int) -> None:
+    """Eight records less are 288 bytes of columns less, which the bodies have more."""
+    path = tmp_path / "s.rlog"
+    placed = write_segment(path, [long("/topic/a", 100, first) for first in range(0, 300, 100)])
+    data = bytearray(path.read_bytes())
+    at = placed[number].position
+    before = decode_header(data, at)
+    struct.pack_into("<I", data, at + 40, 92)
+    gone = before.columns.names - column_places(92, before.flags).names
+    struct.pack_into("<I", data, at + 56, before.bodies_len + gone)
+    path.write_bytes(data)
+    assert decode_header(data, at).records == 92
+    losses: list[Loss] = []
+    found = read_rows(whole(path, placed), columns=["offset"], losses=losses, reach=Reach.BATCH_HEADERS)
+    assert [row["offset"] for row in found] == [n for n in range(300) if n // 100 != number]
+    assert [(each.first, each.following) for each in losses] == [(100 * number, 100 * number + 100)]
 
 
 def test_a_part_of_a_segment(tmp_path: Path) -> None:
@@ -179,6 +252,14 @@ def test_a_flipped_bit_is_reported_unless_it_is_in_a_skipped_part(tmp_path: Path
         else:
             assert (found, lost) == (columns(left, names), [(batch.base_offset, batch.next_offset)])
     losses = []
+    found = read_rows(wanted, columns=PLACES, losses=losses, reach=Reach.BATCH_HEADERS)
+    if losses:
+        assert at - batch.position < 64
+        assert [(loss.first, loss.following) for loss in losses] == [(batch.base_offset, batch.next_offset)]
+        assert found == columns(left, PLACES)
+    else:
+        assert found == columns(rows, PLACES)
+    losses = []
     assert read_rows(wanted, columns=FEW, losses=losses) == columns(left, FEW)
     assert [(loss.first, loss.following) for loss in losses] == [(batch.base_offset, batch.next_offset)]
 
@@ -194,6 +275,9 @@ def test_a_file_that_ends_within_a_body_has_lost_its_last_batch(tmp_path: Path) 
         losses: list[Loss] = []
         found = read_rows(wanted, columns=["offset"], losses=losses, reach=Reach.COLUMNS)
         assert [row["offset"] for row in found] == list(range(5))
+        assert [(loss.first, loss.following) for loss in losses] == [(5, 10)]
+        losses = []
+        assert read_rows(wanted, columns=["offset"], losses=losses, reach=Reach.BATCH_HEADERS) == found
         assert [(loss.first, loss.following) for loss in losses] == [(5, 10)]
 
 
@@ -218,3 +302,33 @@ def test_damage_in_a_body_is_reported_with_and_without_reading_bodies(tmp_path: 
         offsets(["offset", "body"], strict=True)
     assert offsets(["offset", "size"], strict=False) == list(range(100, 200))
     assert offsets(["offset", "body"], strict=False) == list(range(100, 200))
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Selection().received(low_ns=1),
+        Selection().destination("in", "/topic/a"),
+        Selection().destination("in", "/topic/b", negated=True),
+    ],
+)
+def test_offsets_under_a_filter_of_times_or_destinations_come_from_checked_columns(
+    tmp_path: Path, selection: Selection
+) -> None:
+    store = Writer(tmp_path)
+    store.write("/topic/a", long("/topic/a", 200))
+    store.close()
+    path = next(tmp_path.rglob("*.rlog"))
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1  # a receive time
+    path.write_bytes(data)
+
+    def offsets(selection: Selection) -> list[int]:
+        options = ReadOptions(str(tmp_path), selection)
+        schema = arrow_schema(["offset"])
+        batches = [each for ranges in plan(options) for each in read(ranges, options, schema, Counters())]
+        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+    assert offsets(Selection().offsets(low=3)) == list(range(3, 200))
+    with pytest.raises(LostRecords, match="offsets 0 to 99 .*crc expected"):
+        offsets(selection)
