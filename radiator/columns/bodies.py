@@ -15,7 +15,7 @@ Invariant: each body has either a struct or a reason.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -51,10 +51,11 @@ class BodyDecoder:
     Args:
         kind: The fields, as ``json_schema.struct_of`` returns them.
         decode: Returns the document of a body that is not JSON, from the body and the headers.
+        used: The fields that the caller uses; None means all. Others may be null. They are checked all the same.
     """
 
-    def __init__(self, kind: pa.StructType, decode: Decode | None = None) -> None:
-        self._top = _Struct(kind)
+    def __init__(self, kind: pa.StructType, decode: Decode | None = None, used: Collection[str] | None = None) -> None:
+        self._top = _Struct(kind, used)
         self._load = msgspec.json.Decoder(self._top.annotation).decode
         self._decode = decode
         self.needs_headers = decode is not None
@@ -127,13 +128,13 @@ class _Node:
 
 
 class _Plain(_Node):
-    """Values that Arrow takes as they are."""
+    """Values that Arrow takes as they are, so that ``build`` finds none that does not fit."""
 
     def __init__(self, kind: pa.DataType, annotation: Any) -> None:
-        self.annotation, self._type = annotation | None, kind
+        self.annotation, self.kind = annotation | None, kind
 
     def build(self, values: Sequence[Any], rows: Sequence[int], at: str, bad: Bad) -> pa.Array:
-        return pa.array(values, self._type)
+        return pa.array(values, self.kind)
 
 
 class _Integer(_Node):
@@ -187,7 +188,8 @@ def _text(raw: bytes) -> str | None:
 
 
 class _Struct(_Node):
-    def __init__(self, kind: pa.StructType) -> None:
+    def __init__(self, kind: pa.StructType, used: Collection[str] | None = None) -> None:
+        self._used = {field.name for field in kind} if used is None else used
         self._fields = [(field.name, attrgetter(f"f{i}"), _node(field.type)) for i, field in enumerate(kind)]
         self._type = public(kind, wide=True)
         missing: dict[type[_Node], Any] = {_Any: msgspec.Raw(b"null")}
@@ -202,6 +204,9 @@ class _Struct(_Node):
         some = bool(absent.any())
         children = []
         for name, getter, node in self._fields:
+            if name not in self._used and isinstance(node, _Plain):
+                children.append(pa.nulls(len(values), node.kind))
+                continue
             inner = [None if v is None else getter(v) for v in values] if some else list(map(getter, values))
             children.append(node.build(inner, rows, f"{at}.{name}" if at else name, bad))
         mask = pa.array(absent) if some else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -158,12 +158,12 @@ class Typing:
 
     def __init__(self, typed: TypedColumns, schema: pa.Schema) -> None:
         self._schema = schema
-        names = set(schema.names)
+        used = {each.name: _fields_of(each.type) for each in schema}
         self._rules: list[tuple[str, BodyDecoder] | ConfigError | None] = []
         for rule in typed.rules:
             known = rule.column in typed.kinds or rule.column in typed.refused
-            wanted = known and (rule.column in names or REJECTED in names)
-            self._rules.append(_decoder_of(rule, typed) if wanted else None)
+            wanted = known and (rule.column in used or REJECTED in used)
+            self._rules.append(_decoder_of(rule, typed, used.get(rule.column or "", [])) if wanted else None)
         self._index = RuleIndex(_matcher(rule.match) for rule in typed.rules)
         self._known: dict[str, int] = {}
 
@@ -296,8 +296,12 @@ def _matcher(match: str) -> Matcher:
         return PatternSet(match, ())  # a rule of another version
 
 
-def _decoder_of(rule: TypedRule, typed: TypedColumns) -> tuple[str, BodyDecoder] | ConfigError:
-    """Return the column of a rule and its decoder, or why its records cannot be decoded."""
+def _fields_of(kind: pa.DataType) -> list[str]:
+    return [each.name for each in kind] if pa.types.is_struct(kind) else []
+
+
+def _decoder_of(rule: TypedRule, typed: TypedColumns, used: Collection[str]) -> tuple[str, BodyDecoder] | ConfigError:
+    """Return the column of a rule and a decoder of the used fields, or why its records cannot be decoded."""
     assert rule.column is not None
     if rule.column in typed.refused:
         return ConfigError(typed.refused[rule.column])
@@ -305,4 +309,4 @@ def _decoder_of(rule: TypedRule, typed: TypedColumns) -> tuple[str, BodyDecoder]
         decode = None if rule.decoder is None else load(rule.decoder)
     except ConfigError as error:
         return ConfigError(f"decoder {error}; or read columns= without the struct columns")
-    return rule.column, BodyDecoder(typed.kinds[rule.column], decode)
+    return rule.column, BodyDecoder(typed.kinds[rule.column], decode, used)

@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetMapValue;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Length;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
@@ -84,7 +85,7 @@ public final class ScanRule extends Rule {
     private static final String FORMAT = "radiator";
     private static final int PLANS_MAX = 64;  // stored plans of a DataFrame
 
-    private final StructType table;  // the columns of the source
+    private final StructType table;  // the columns of the source, without structs
     private final String jar;  // has the classes that executors need
     private final Map firstPlans = new WeakHashMap();  // PythonDataSourceV2 of a DataFrame -> Plans
 
@@ -263,10 +264,10 @@ public final class ScanRule extends Rule {
         columns.addAll(parts.made());
         Attribute rows = null;
         if (deterministic && aggregate != null && onlyCounts(aggregate) && countable(project, columns)) {
-            rows = attribute("rows", DataTypes.LongType, false, part("rows", ""));
+            rows = attribute("rows", DataTypes.LongType, false, part("rows", "", "offset"));
             columns.add(rows);
         } else if (columns.isEmpty()) {  // such as sum(1): a row for each record, and nothing in it
-            columns.add(attribute("count", DataTypes.NullType, true, part("count", "")));
+            columns.add(attribute("count", DataTypes.NullType, true, part("count", "", "offset")));
         }
         LogicalPlan made = relation(scanned, new PrunedScan(scan, schema(columns, filters)), columns);
         if (!rest.isEmpty()) {
@@ -538,8 +539,9 @@ public final class ScanRule extends Rule {
         return new AttributeReference(name, type, nullable, metadata, id, seq(new ArrayList()));
     }
 
-    private static Metadata part(String kind, String key) {
-        return new MetadataBuilder().putStringArray("radiator.part", new String[] {kind, key}).build();
+    /** Returns the metadata of a column that is made from another one, "of", by the reader. */
+    private static Metadata part(String kind, String key, String of) {
+        return new MetadataBuilder().putStringArray("radiator.part", new String[] {kind, key, of}).build();
     }
 
     private static boolean onlyAttributes(scala.collection.immutable.Seq expressions) {
@@ -553,8 +555,8 @@ public final class ScanRule extends Rule {
     }
 
     /**
-     * The columns that a query uses. Where it uses only one key of a map, or only the length of the body, that is a
-     * column of its own, and the map or the body is not read.
+     * The columns that a query uses. Where it uses only one key of a map, one field of a struct, or only the length of
+     * the body, that is a column of its own, and the map, the struct or the body is not passed.
      */
     private static final class Parts extends scala.runtime.AbstractFunction1 {
         private final Map columns = new LinkedHashMap();  // ExprId -> column of the scan
@@ -610,8 +612,9 @@ public final class ScanRule extends Rule {
                 List key = Arrays.asList(new Object[] {of.exprId(), part[0], part[1]});
                 Object known = parts.get(key);
                 if (known == null) {
-                    String name = part[0] + "[" + part[1] + "]";
-                    known = attribute(name, expression.dataType(), expression.nullable(), part(part[0], part[1]));
+                    String name = part[0].equals("length") ? "length[body]" : of.name() + "[" + part[1] + "]";
+                    Metadata made = part(part[0], part[1], part[2]);
+                    known = attribute(name, expression.dataType(), expression.nullable(), made);
                     parts.put(key, known);
                 }
                 return (Expression) known;
@@ -627,7 +630,7 @@ public final class ScanRule extends Rule {
             return changed ? (Expression) expression.withNewChildren(seq(children)) : expression;
         }
 
-        /** Returns kind and key if an expression is a part of a column, else null. */
+        /** Returns kind, key, and the column that the reader decodes, if an expression is a part of a column, else null. */
         private String[] partOf(Expression expression) {
             if (expression instanceof GetMapValue) {
                 Expression key = ((GetMapValue) expression).key();
@@ -639,11 +642,19 @@ public final class ScanRule extends Rule {
                 if (!name.equals("tags") && !name.equals("headers")) {
                     return null;
                 }
-                return new String[] {name, ((Literal) key).value().toString()};
+                return new String[] {"key", ((Literal) key).value().toString(), name};
+            }
+            if (expression instanceof GetStructField) {
+                Attribute struct = column(((GetStructField) expression).child());
+                if (struct == null) {
+                    return null;
+                }
+                StructType type = (StructType) struct.dataType();
+                return new String[] {"field", type.fieldNames()[((GetStructField) expression).ordinal()], struct.name()};
             }
             if (expression instanceof Length || expression instanceof OctetLength) {
                 Attribute body = column((Expression) list(expression.children()).get(0));
-                return body != null && body.name().equals("body") ? new String[] {"length", "body"} : null;
+                return body != null && body.name().equals("body") ? new String[] {"length", "", "size"} : null;
             }
             return null;
         }

@@ -2,8 +2,8 @@
 
 The optimizer rule gives each query a reader of its own, whose schema has only the columns that the query uses. The
 metadata of the first column says which filters apply, and where the log ended at the first query over the DataFrame. A
-column may be a part of a column of the table: one key of ``tags`` or ``headers``, or the length of ``body``. A scan for
-a count has the different rows, and how often each is there.
+column may be a part of a column of the table: one key of ``tags`` or ``headers``, one field of a struct, or the length
+of ``body``. A scan for a count has the different rows, and how often each is there.
 
 Uses filters and selections. Must not import files.
 Invariant: a filter that begins with ``!`` is applied exactly here, because Spark does not test it again.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pickle import loads
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +34,22 @@ _MAPS = frozenset({"tags", "headers"})
 FILTERS, PIN, PART = "radiator.filters", "radiator.pin", "radiator.part"  # keys of the metadata of columns
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Part = tuple[str, str]  # kind and key, such as ("tags", "carrier")
-ROWS: Part = ("rows", "")  # how many rows are equal; the last column of a scan for a count
+
+class Part(NamedTuple):
+    """A column of a scan that is made from a column of the table.
+
+    Attributes:
+        kind: ``key`` of a map, ``field`` of a struct, ``length``, ``count`` or ``rows``.
+        key: The key or the field.
+        source: The column of the table.
+    """
+
+    kind: str
+    key: str
+    source: str
+
+
+ROWS = "rows"  # the kind of a part that says how many rows are equal; the last column of a scan for a count
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class Request:
             return {}
         used: dict[str, set[str | None]] = {}
         for part, column in zip(self.parts, self.names, strict=True):
-            name, key = part if part else (column, None)
+            name, key = (part.source, part.key) if part else (column, None)
             used.setdefault(name, set()).add(key)
         return {name: key for name, (key, *more) in used.items() if name in _MAPS and key is not None and not more}
 
@@ -93,10 +107,14 @@ def request_of(schema: StructType) -> Request | None:
     pin = first.metadata.get(PIN)
     parts = tuple(_part(field) for field in schema.fields)
     used: dict[str, StructField] = {}  # struct columns of schemas are in no table of columns
+    fields: dict[str, list[StructField]] = {}  # of a struct column: those that the scan uses
     for part, field in zip(parts, schema.fields, strict=True):
-        if part == ROWS and len(parts) > 1:
+        if part and part.kind == ROWS and len(parts) > 1:
             continue
-        name = _SOURCES.get(part[0], part[0]) if part else field.name
+        name = part.source if part else field.name
+        if part and part.kind == "field":
+            fields.setdefault(name, []).append(StructField(part.key, field.dataType))
+            field = StructField(name, StructType(fields[name]))
         used[name] = BY_NAME.get(name, field)
     return Request(
         columns=StructType([used[name] for name in sorted(used)]),
@@ -109,7 +127,7 @@ def request_of(schema: StructType) -> Request | None:
 
 def _part(field: StructField) -> Part | None:
     found = field.metadata.get(PART)
-    return None if found is None else (found[0], found[1])
+    return None if found is None else Part(*found)
 
 
 def _filters(texts: Iterable[str]) -> Iterator[Filter]:
@@ -152,7 +170,7 @@ class Shape:
         if self.wanted.equals(self.schema):
             yield from batches
             return
-        if self._parts[-1] == ROWS:
+        if (last := self._parts[-1]) and last.kind == ROWS:
             yield from self._counted(batches)
             return
         for batch in batches:
@@ -176,8 +194,7 @@ class Shape:
         part = self._parts[at]
         if part is None:
             return batch.column(self._names[at])
-        kind, key = part
-        return _PARTS[kind](batch.column(_SOURCES.get(kind, kind)), key)
+        return _PARTS[part.kind](batch.column(part.source), part.key)
 
 
 def value_of(maps: pa.MapArray, key: str) -> pa.StringArray:
@@ -201,6 +218,16 @@ def value_of(maps: pa.MapArray, key: str) -> pa.StringArray:
     return items.take(pa.array(at, mask=~hit))
 
 
+def field_of(structs: pa.StructArray, name: str) -> pa.Array:
+    """Return one field of each struct, and null for a null struct.
+
+    Args:
+        structs: Structs.
+        name: The name of the field.
+    """
+    return pc.struct_field(structs, [structs.type.get_field_index(name)])
+
+
 def _all_are(keys: pa.StringArray, key: str) -> bool:
     """Return True if all keys are ``key``; False may be wrong. It compares bytes, which is faster than ``pc.equal``."""
     word, (_, offsets, data) = key.encode(), keys.buffers()
@@ -214,11 +241,9 @@ def _all_are(keys: pa.StringArray, key: str) -> bool:
     return text[:size].tobytes() == word and np.array_equal(text[size:], text[:-size])
 
 
-# The columns that parts are made from, where they have other names.
-_SOURCES = {"length": "size", "count": "offset", "rows": "offset"}
 _PARTS: dict[str, Callable[[pa.Array, str], pa.Array]] = {
-    "tags": value_of,
-    "headers": value_of,
+    "key": value_of,
+    "field": field_of,
     "length": lambda sizes, key: sizes.cast(pa.int32()),
     "count": lambda offsets, key: pa.nulls(len(offsets)),
 }

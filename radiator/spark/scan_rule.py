@@ -17,10 +17,13 @@ from weakref import WeakKeyDictionary
 from zipfile import ZipFile
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from radiator.spark.schema import SCHEMA
+from radiator.storage.typed_rules import REJECTED
 
 RULE = "radiator.ScanRule"
+_KNOWN = StructType([*SCHEMA.fields, StructField(REJECTED, StringType())])  # all columns but the structs of schemas
 _made: WeakKeyDictionary[Any, Any] = (
     WeakKeyDictionary()
 )  # gateway to a JVM -> the rule, or the reason why there is none
@@ -66,7 +69,7 @@ def _compiled(jvm: Any) -> Any:
             for name, code in readers.getBytecodes().items():
                 made.writestr(name.replace(".", "/") + ".class", bytes(code))
         constructor = rule.getClassLoader().loadClass(RULE).getDeclaredConstructors()[0]
-        return constructor.newInstance(jvm.PythonUtils.toArray([SCHEMA.json(), str(jar)]))
+        return constructor.newInstance(jvm.PythonUtils.toArray([_KNOWN.json(), str(jar)]))
     except Exception as error:
         return _line(error)
 

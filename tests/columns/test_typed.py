@@ -64,6 +64,26 @@ def test_each_value_has_the_type_of_its_field() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("used", [[], ["n"], ["s", "map"], list(FIELDS)])
+def test_the_values_of_used_fields_and_the_reasons_do_not_depend_on_what_else_is_used(used: list[str]) -> None:
+    kind = struct_of({"properties": FIELDS})
+    documents = [
+        {"n": 1, "s": "a", "map": {"k": {"y": 1}}, "b": True},
+        {"big": 10**38},
+        {"s": 3},
+        {"o": {"z": 1.5}},
+        {},
+    ]
+    bodies = [json.dumps(each).encode() for each in documents]
+    whole, part = BodyDecoder(kind).decode(bodies), BodyDecoder(kind, used=used).decode(bodies)
+    part.column.validate(full=True)
+    assert part.reasons == whole.reasons and sorted(part.reasons) == [1, 2, 3]
+    assert part.column.is_null() == whole.column.is_null() and part.column.type == whole.column.type
+    for name in used:
+        assert part.column.field(name) == whole.column.field(name)
+    assert part.column.field("b").null_count == (4 if "b" in used else 5)
+
+
 @pytest.mark.parametrize(
     "body, reason",
     [

@@ -93,6 +93,44 @@ def test_records_are_in_the_column_of_their_rule_or_rejected_with_a_reason(spark
     assert packed[1]["body"] == b"\xff" and packed[1]["packed"] is None
 
 
+FIELDS = {
+    "no struct": ("offset", "columns=[offset]"),
+    "a field": ("flight.carrier", "columns=[flight[carrier]]"),
+    "two fields": (
+        "flight.dep_delay + 1, flight.carrier, offset",
+        "columns=[offset, flight[dep_delay], flight[carrier]]",
+    ),
+    "a field and its struct": ("flight.carrier, flight", "columns=[flight]"),
+    "a field of a field": ("flight.route.stops[0], flight.route.from", "columns=[flight[route]]"),
+    "a key of a field": ("door.seats['2'], packed.gate, size", "columns=[size, door[seats], packed[gate]]"),
+    "a null struct": ("flight IS NULL, rejected", "columns=[flight, rejected]"),
+    "an aggregate": ("max(flight.dep_delay), count(door.gate)", "columns=[flight[dep_delay], door[gate]]"),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_query_gets_only_the_fields_that_it_uses(spark: Any, store: str, name: str) -> None:
+    query, scan = FIELDS[name]
+
+    def found(rows: Any) -> Any:
+        rows.createOrReplaceTempView("log")
+        return spark.sql(f"SELECT {query} FROM log")
+
+    pruned = found(spark.read.format("radiator").load(store))
+    assert scan in pruned._jdf.queryExecution().executedPlan().toString()
+    whole = found(read(spark, store).localCheckpoint())
+    assert sorted(map(str, pruned.collect())) == sorted(map(str, whole.collect()))
+    assert pruned.count() == whole.count()
+
+
+def test_equal_fields_pass_once_where_a_query_only_counts(spark: Any, store: str) -> None:
+    df = spark.read.format("radiator").load(store)
+    counts = df.where("flight.dep_delay IS NULL OR flight.dep_delay < 9").groupBy("flight.carrier").count()
+    plan = counts._jdf.queryExecution().executedPlan().toString()
+    assert "columns=[flight[dep_delay], flight[carrier], rows]" in plan
+    assert sorted(map(tuple, counts.collect()), key=str) == [("DL", 1), ("UA", 1), (None, 8)]
+
+
 @pytest.mark.thorough
 def test_a_stream_reads_the_same_columns_as_a_batch(spark: Any, store: str, tmp_path: Path) -> None:
     names = ["offset", "flight", "rejected"]
