@@ -13,7 +13,7 @@ Uses the reader of records. Must not import pyspark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
@@ -29,7 +29,7 @@ from radiator.columns.files import open_store
 from radiator.columns.heads import Holdings, ends
 from radiator.columns.near import did_you_mean
 from radiator.columns.options import ReadOptions
-from radiator.columns.planning import plan, resolved
+from radiator.columns.planning import plan, plan_until
 from radiator.columns.read import Instead, read
 from radiator.columns.scan import SegmentRange
 from radiator.columns.schema import Column
@@ -205,9 +205,11 @@ class Settled:
     Attributes:
         runs: By partition of the messages: the first offset of each run, and the offset after its last one. Both
             arrays increase.
+        ends: The end of each log of deliveries, as it was read.
     """
 
     runs: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
+    ends: Mapping[str, int] = field(default_factory=dict)
 
     def within(self, ranges: Iterable[SegmentRange]) -> Settled:
         """Return the part that some ranges may need.
@@ -330,6 +332,7 @@ def settled(
     cursor: str,
     as_of_ns: int | None = None,
     instead: Callable[[ReadOptions, pa.Schema], Instead | None] | None = None,
+    until: Mapping[str, int] | None = None,
 ) -> Settled:
     """Return the messages that a subscription had acknowledged at a moment.
 
@@ -339,6 +342,7 @@ def settled(
         as_of_ns: The moment, in nanoseconds since the epoch; a message that was acknowledged in this microsecond
             counts. None is now.
         instead: Returns a function that reads lost records from elsewhere, as ``radiator.columns.read.read`` takes it.
+        until: The first offset that is not read, by partition. None reads the deliveries that are there now.
 
     Raises:
         NoStore: There is no store at the path.
@@ -359,7 +363,9 @@ def settled(
     runs: dict[str, _Runs] = {}
     heard: set[str] = set()
     present = _Present(options)
-    for ranges in plan(resolved(of_log)):
+    tasks, known = plan_until(of_log, until)
+    of_log = replace(of_log, selection=of_log.selection.until(known))
+    for ranges in tasks:
         for batch in read(ranges, of_log, raw, Counters(), other):
             rows = as_deliveries(batch, schema)
             heard.update(filter(None, rows.column("subscription").unique().to_pylist()))
@@ -374,11 +380,13 @@ def settled(
                 own = (codes == code) & present.oldest(name).counts(numbers, times)
                 if own.any():
                     runs.setdefault(name, _Runs()).add(numbers[own])
-    if cursor not in heard:
+    if cursor not in heard and until is None:
         hint = did_you_mean(cursor, heard)
         warn(
             f"no delivery of {cursor!r} is recorded{hint}: its rule needs record: deliveries, and as_of_cursor the "
             "name of a queue or of a durable subscription",
             options.warn_once,
         )
-    return Settled({name: each.join() for name, each in runs.items()})
+    return Settled(
+        {name: each.join() for name, each in runs.items()}, {name: known[name] for name in starts if name in known}
+    )

@@ -183,14 +183,14 @@ public final class ScanRule extends Rule {
         return pruned(plan, aggregate, project, conditions, deterministic, scanned, scan);
     }
 
-    /** Returns false for other tables of the source, and for options whose readers plan in a way of their own. */
+    /** Returns false for other tables of the source, and where Spark pushes the filters itself. */
     private static boolean plain(CaseInsensitiveStringMap options) {
         java.util.Iterator each = options.entrySet().iterator();
         while (each.hasNext()) {
             Map.Entry option = (Map.Entry) each.next();
             String name = ((String) option.getKey()).toLowerCase().replace("_", "");
             String value = ((String) option.getValue()).trim().toLowerCase();
-            if (name.equals("asofcursor") || (name.equals("table") && !value.equals("messages"))) {
+            if (name.equals("table") && !value.equals("messages")) {
                 return false;
             }
             if (name.equals("pushdown") && value.equals("true")) {

@@ -8,7 +8,7 @@ Uses pyspark's reader classes. ``radiator.columns.deliveries`` defines the table
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType, TimestampType
 from radiator.columns.deliveries import TEXTS, settled
 from radiator.columns.delivery_records import HEADERS, INT, LONG
 from radiator.columns.options import ReadOptions
-from radiator.columns.planning import plan, resolved
+from radiator.columns.planning import plan, plan_until, resolved
 from radiator.spark.archived import archived
 from radiator.spark.schema import DELIVERIES
 from radiator.spark.split import Split
@@ -123,7 +123,9 @@ def _narrow(options: ReadOptions, condition: Filter) -> ReadOptions | None:
     return replace(options, deliveries=options.deliveries.where(path[0], kind, *values, negated=negated))
 
 
-def acknowledged(options: ReadOptions, cursor: str) -> Sequence[InputPartition]:
+def acknowledged(
+    options: ReadOptions, cursor: str, until: Mapping[str, int] | None = None
+) -> tuple[list[Split], Mapping[str, int]]:
     """Plan a read of the messages that a cursor had acknowledged, as of the moment of the options.
 
     The deliveries are read first. A message is stored before it is acknowledged, so the messages are all there.
@@ -131,21 +133,25 @@ def acknowledged(options: ReadOptions, cursor: str) -> Sequence[InputPartition]:
     Args:
         options: The options of the read, after ``resolved``.
         cursor: The name of the queue, the durable subscription or the group.
+        until: The first offset that is not read, by partition. None plans as of now.
+
+    Returns:
+        A Split per task, and the end of each partition for a later plan of the same messages.
 
     Raises:
         LostRecords: Deliveries or messages have been removed or cannot be read, and ``failOnDataLoss`` is set.
         StorageError: The store cannot be read.
     """
-    of = settled(options, cursor, options.as_of_ns, archived)
+    of = settled(options, cursor, options.as_of_ns, archived, until)
     selection = options.selection.partition("in", *of.runs)
-    tasks = plan(replace(options, selection=selection))
+    tasks, ends = plan_until(replace(options, selection=selection), until)
     splits = []
     for ranges in tasks:
         part = of.within(ranges)
         wanted = tuple(each for each in ranges if of.within([each]).runs)
         if wanted:
             splits.append(Split(wanted, selection, part))
-    return splits or [Split((), selection)]
+    return splits, {**ends, **of.ends}
 
 
 def deliveries(df: DataFrame, columns: Iterable[str] | None = None) -> DataFrame:

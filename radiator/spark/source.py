@@ -16,7 +16,7 @@ Source: PySpark, "Python Data Source API".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
@@ -169,7 +169,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         options = resolved(self._options)
         warn_unknown(options)
         if options.as_of_cursor is not None:
-            return acknowledged(options, options.as_of_cursor)
+            return acknowledged(options, options.as_of_cursor)[0] or [Split((), options.selection)]
         return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -214,12 +214,14 @@ class PrunedReader(DataSourceReader):  # type: ignore[misc]
         if ends is None:
             warn_unknown(options)
         options = replace(options, selection=self._request.narrowed(options.selection))
-        tasks, ends = plan_until(options, ends)
-        known: list[Mapping[str, int] | None] = [ends, *[None] * len(tasks)]  # the first task has them for later plans
-        return [
-            Split(task, options.selection.until(ends).of({each.partition for each in task}), ends=own)
-            for task, own in zip(tasks or [()], known, strict=False)
-        ]
+        if options.as_of_cursor is not None:
+            splits, ends = acknowledged(options, options.as_of_cursor, ends)
+        else:
+            tasks, ends = plan_until(options, ends)
+            selection = options.selection.until(ends)
+            splits = [Split(task, selection.of({each.partition for each in task})) for task in tasks]
+        first, *others = splits or [Split((), options.selection)]
+        return [first.with_ends(ends), *others]  # the first one has them for later plans
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task.

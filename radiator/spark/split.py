@@ -48,6 +48,14 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
         self.settled = settled
         self.ends = ends
 
+    def with_ends(self, ends: Mapping[str, int]) -> Split:
+        """Return the same work, with the ends of its plan.
+
+        Args:
+            ends: The first offset that the plan does not read, by partition.
+        """
+        return Split(self.ranges, self.selection, self.settled, ends)
+
     def read(self, options: ReadOptions, table: TableColumns) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the task, in its process.
 

@@ -77,6 +77,26 @@ def test_as_of_cursor_reads_what_was_acknowledged_at_that_moment(spark: Any, tmp
     assert {tuple(each) for each in whole.collect()} == {("a", offset) for offset in order} | {("x", 4)}
 
 
+def test_all_queries_with_a_cursor_see_what_the_first_one_did(spark: Any, tmp_path: Path) -> None:
+    made = Writer(tmp_path / "data")
+    made.write("a", numbered("/topic/a", 30), per_batch=5)
+    made.write(PARTITION, records(acked("a", offset, at=MS) for offset in range(0, 20, 2)), per_batch=50)
+    df = spark.read.format("radiator").option("asOfCursor", "billing").load(made.root)
+    bodies = df.where("offset >= 6").select("body")
+    scan = bodies._jdf.queryExecution().executedPlan().toString()
+    assert 'radiator columns=[body] filters=[!["GreaterThanOrEqual","offset",false,6]]' in scan
+    assert df.count() == 10
+    made.write("a", numbered("/topic/a", 30, first=30), per_batch=5)
+    made.write(PARTITION, records(acked("a", offset, at=MS) for offset in range(1, 60, 2)), per_batch=50)
+    made.write("later", records([acked("a", 0, at=MS)]))
+    made.close()
+    assert sorted(each.body for each in bodies.collect()) == sorted(b"body %d" % n for n in range(6, 20, 2))
+    assert df.groupBy("destination").count().collect() == [("/topic/a", 10)]
+    assert df.selectExpr("sum(offset)").first()[0] == sum(range(0, 20, 2))
+    again = spark.read.format("radiator").option("asOfCursor", "billing").load(made.root)
+    assert again.count() == 40
+
+
 def test_rows_of_a_queue_that_was_removed_and_created_again_select_no_later_message(tmp_path: Path) -> None:
     made = Writer(tmp_path / "data")
     made.write("a", numbered("/topic/a", 100, first=50))  # received from 50 ms on, with offsets from 0
