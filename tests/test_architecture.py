@@ -456,6 +456,14 @@ LOADS = {
     "radiator.columns": {"gevent", "yaml", "msgspec", "click", "pyspark", "radiator.broker", "radiator.server"},
     "radiator.archive": {"gevent", "yaml", "click", "pyspark", "fsspec", "radiator.broker", "radiator.server"},
     "radiator.spark": {"gevent", "yaml", "msgspec", "click", "radiator.broker", "radiator.server"},
+    "radiator.spark.source": {
+        "gevent",
+        "yaml",
+        "radiator.broker",
+        "radiator.config",
+        "radiator.client",
+        "numpy.typing",
+    },
     "radiator.spark.report": {"gevent", "pyspark", "radiator.broker", "radiator.server"},
     "radiator.spark.sections.consumers": {"gevent", "pyspark", "radiator.broker", "radiator.server"},
 }

@@ -14,10 +14,9 @@ Invariant: the bytes are the same before and after.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from radiator.checksum import crc32
 from radiator.columns.batches import Bytes, Ints
@@ -29,7 +28,7 @@ _POLYNOMIAL, _ONES = 0xEDB88320, 0xFFFFFFFF  # the polynomial of zlib's crc, and
 _MAGIC = int.from_bytes(MAGIC, "little")
 _NONE: Ints = np.empty(0, np.int64)
 
-Words: TypeAlias = NDArray[np.uint64]
+Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def _leading_to(state: int) -> int:

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from radiator.columns.batches import Batches, Bytes, Ints, Mask, Offsets
+from radiator.columns.batches import Array, Batches, Bytes, Ints, Mask, Offsets
 from radiator.columns.names import NameTable
 from radiator.limits import BATCH_BYTES_MAX
 from radiator.storage.compression import decompress
@@ -142,7 +141,7 @@ class Rows:
         names_at: Ints = self.at + self._places.names
         return names_at
 
-    def _gather(self, words: NDArray[Any], first: Ints) -> NDArray[Any]:
+    def _gather(self, words: Array, first: Ints) -> Array:
         """Return one value per record: from each batch, ``count`` words starting at ``first``."""
         if len(first) == 1:
             return words[int(first[0]) : int(first[0]) + self.total]
@@ -227,7 +226,7 @@ class Rows:
         return found
 
     @cached_property
-    def _indexes(self) -> NDArray[Any]:
+    def _indexes(self) -> Array:
         """The destination of each record, as an index into the dictionary of its batch."""
         return self._gather(self._w32, (self.at + self._places.destination_id) >> 2)
 
@@ -326,7 +325,7 @@ class Rows:
         joined = _pieces(self.chunk, region_at, region_at + stored).buffers()[2]
         return np.frombuffer(joined, np.uint8) if joined else self.chunk[:0], offsets
 
-    def _bounds(self, offsets_place: Any, length: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _bounds(self, offsets_place: Any, length: Ints) -> tuple[Array, Array]:
         """Return the start and the end of each record in the decompressed region of its batch.
 
         ``length`` are the sizes of the decompressed regions.

@@ -20,9 +20,9 @@ from __future__ import annotations
 import contextlib
 import errno
 from functools import partial
+from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
@@ -30,6 +30,9 @@ from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, s
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.segment_states import TRANSITIONS, Event, State
+
+if TYPE_CHECKING:  # readers of a store do without the configuration, which takes 0.05 s to import
+    from radiator.config import Settings
 
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
 PROBE = bytes(64 * 1024)  # must fit on a full disk before messages are accepted again
