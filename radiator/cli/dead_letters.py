@@ -252,7 +252,7 @@ def _settle(
     refused: list[str] = []
     if back and to is None:
         if not to_topic:
-            _check_readers(queue, Counter(in_queue[each].subscription for each in wanted))
+            _check_readers(queue, Counter(letter.subscription for each, letter in in_queue.items() if each in wanted))
         refused = sorted(each for each in wanted if not in_queue[each].has_origin)
         wanted.difference_update(refused)
     done = _take(connection, queue, wanted, len(in_queue), back, to)
