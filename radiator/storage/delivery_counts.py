@@ -20,6 +20,7 @@ COUNTS = 16_384  # more than consumers that die together mostly hold; beyond, a 
 WORDS = 3  # slot + 1 and count, u32 each; offset; generation
 HINTS_BYTES = PAIRS_END_BYTES + COUNTS * WORDS * U64_BYTES
 _FIRST = PAIRS_END_BYTES // U64_BYTES
+_FREE = bytes(1024 * U64_BYTES)
 
 Key = tuple[int, int]  # slot, offset
 
@@ -105,7 +106,10 @@ def counts_in(hints: bytes, generation: int) -> Iterator[tuple[int, int, int, in
 
 
 def _entries(words: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
-    used = len(words[_FIRST:].tobytes().rstrip(b"\0"))  # most places are free, the last ones above all
+    data = words[_FIRST:].tobytes()
+    used = len(data)
+    while used and data.endswith(_FREE, 0, used):  # most places are free, the last ones above all
+        used -= len(_FREE)
     stop = min(_FIRST + -(-used // U64_BYTES), len(words) - WORDS + 1)
     for place in range(_FIRST, stop, WORDS):
         if word := words[place]:
