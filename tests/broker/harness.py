@@ -13,6 +13,7 @@ themselves. Nothing here decides anything: what is not a broker's business in ``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -36,6 +37,12 @@ from tests.storage.faults import FaultyFileSystem
 
 NOW = 1_700_000_000 * NS_PER_SECOND
 TURNS_MAX = 10_000  # more turns than any test needs: it does not come to rest
+
+
+@cache
+def _loaded(text: str) -> Config:
+    """The configuration, which is frozen: most tests have the default one."""
+    return load_text(text)
 
 
 class Loud(InternalErrors):
@@ -169,7 +176,7 @@ class World:
         limits: LimitsConfig | None = None,
         **store_options: Any,
     ) -> None:
-        self.config: Config = load_text(config)
+        self.config: Config = _loaded(config)
         self.fs: Any = fs if fs is not None else FaultyFileSystem()
         self.root = root
         self._time = both(NOW)
