@@ -2,7 +2,7 @@
 
 ``broker`` (in conftest.py) starts ``python -m radiator serve`` on a free port with a data directory of its own, waits
 until it answers CONNECT, and stops it by SIGTERM at the end; the test fails if it does not end well. ``start_broker``
-is for tests that configure, kill or restart it.
+is for tests that configure, kill or restart it. Where possible the broker is forked (``tests/forking.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from tests.forking import Forked, can_fork, fork
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
@@ -76,7 +78,7 @@ class BrokerProcess:
             path = directory / "radiator.yaml"
             path.write_text(config.replace("{address}", self.address))
             self._options += ["--config", str(path)]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def pid(self) -> int:
@@ -85,14 +87,17 @@ class BrokerProcess:
 
     def spawn(self) -> None:
         """Start the process, and no more."""
-        command = [sys.executable, "-m", *self.program, "serve"]
+        arguments = ["serve", "--data", str(self.data), *self._options]
         if not self._listens:
-            command += ["--listen", f"stomp://{self.address}"]
+            arguments[1:1] = ["--listen", f"stomp://{self.address}"]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--data", str(self.data), *self._options],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=Path(__file__).parent.parent,
-            )  # fmt: skip
+            if self.program == ["radiator"] and can_fork():
+                self.process = fork(arguments, log)
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", *self.program, *arguments],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=Path(__file__).parent.parent,
+                )  # fmt: skip
 
     def start(self) -> None:
         """Start, and wait until it answers. After a stop or a kill: start again, on the same port and data."""
