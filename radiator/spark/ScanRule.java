@@ -85,12 +85,14 @@ public final class ScanRule extends Rule {
     private static final String FORMAT = "radiator";
     private static final int PLANS_MAX = 64;  // stored plans of a DataFrame
 
-    private final StructType table;  // the columns of the source, without structs
+    private final StructType messages;  // the columns of the source, without structs
+    private final StructType deliveries;  // its columns with the option table=deliveries
     private final String jar;  // has the classes that executors need
     private final Map firstPlans = new WeakHashMap();  // PythonDataSourceV2 of a DataFrame -> Plans
 
-    public ScanRule(String schema, String jar) {
-        table = (StructType) DataType.fromJson(schema);
+    public ScanRule(String messages, String deliveries, String jar) {
+        this.messages = (StructType) DataType.fromJson(messages);
+        this.deliveries = (StructType) DataType.fromJson(deliveries);
         this.jar = jar;
     }
 
@@ -177,31 +179,31 @@ public final class ScanRule extends Rule {
             return null;
         }
         CaseInsensitiveStringMap options = (CaseInsensitiveStringMap) field(PythonScan.class, scan, "options");
-        if (!plain(options) || !known(scan.readSchema())) {
+        if (option(options, "pushdown", "true")) {
+            return null;  // Spark has removed the filters from the plan
+        }
+        StructType table = option(options, "table", "deliveries") ? deliveries : messages;
+        if (!known(scan.readSchema(), table)) {
             return null;
         }
-        return pruned(plan, aggregate, project, conditions, deterministic, scanned, scan);
+        return pruned(plan, aggregate, project, conditions, deterministic, scanned, scan, table);
     }
 
-    /** Returns false for other tables of the source, and where Spark pushes the filters itself. */
-    private static boolean plain(CaseInsensitiveStringMap options) {
+    private static boolean option(CaseInsensitiveStringMap options, String wanted, String is) {
         java.util.Iterator each = options.entrySet().iterator();
         while (each.hasNext()) {
             Map.Entry option = (Map.Entry) each.next();
             String name = ((String) option.getKey()).toLowerCase().replace("_", "");
             String value = ((String) option.getValue()).trim().toLowerCase();
-            if (name.equals("table") && !value.equals("messages")) {
-                return false;
-            }
-            if (name.equals("pushdown") && value.equals("true")) {
-                return false;  // Spark has removed the filters from the plan
+            if (name.equals(wanted) && value.equals(is)) {
+                return true;
             }
         }
-        return true;
+        return false;
     }
 
     /** Returns true for columns of the table, and struct columns of schemas. The source reports other columns and types when Spark plans the query. */
-    private boolean known(StructType schema) {
+    private static boolean known(StructType schema, StructType table) {
         List names = Arrays.asList(table.fieldNames());
         StructField[] fields = schema.fields();
         List seen = new ArrayList();
@@ -227,14 +229,14 @@ public final class ScanRule extends Rule {
 
     private LogicalPlan pruned(
         LogicalPlan plan, Aggregate aggregate, Project project, List conditions, boolean deterministic,
-        DataSourceV2ScanRelation scanned, PythonScan scan
+        DataSourceV2ScanRelation scanned, PythonScan scan, StructType table
     ) throws Exception {
         List output = list(scanned.output());
         List filters = new ArrayList();
         List rest = new ArrayList();
         for (int i = 0; i < conditions.size(); i++) {
             Expression condition = (Expression) conditions.get(i);
-            String said = deterministic ? described(condition) : null;
+            String said = deterministic ? described(condition, table == deliveries) : null;
             if (said != null) {
                 filters.add(said);
             }
@@ -263,11 +265,12 @@ public final class ScanRule extends Rule {
         }
         columns.addAll(parts.made());
         Attribute rows = null;
+        String each = table == deliveries ? "record_offset" : "offset";  // a column with a value for each row
         if (deterministic && aggregate != null && onlyCounts(aggregate) && countable(project, columns)) {
-            rows = attribute("rows", DataTypes.LongType, false, part("rows", "", "offset"));
+            rows = attribute("rows", DataTypes.LongType, false, part("rows", "", each));
             columns.add(rows);
         } else if (columns.isEmpty()) {  // such as sum(1): a row for each record, and nothing in it
-            columns.add(attribute("count", DataTypes.NullType, true, part("count", "", "offset")));
+            columns.add(attribute("count", DataTypes.NullType, true, part("count", "", each)));
         }
         LogicalPlan made = relation(scanned, new PrunedScan(scan, schema(columns, filters)), columns);
         if (!rest.isEmpty()) {
@@ -417,7 +420,7 @@ public final class ScanRule extends Rule {
      * Returns a condition as text for radiator/spark/pruned.py, or null if it cannot be converted. It begins with "!" if
      * the reader applies it exactly, and with "?" if Spark must test the rows again.
      */
-    private static String described(Expression condition) {
+    private String described(Expression condition, boolean ofDeliveries) {
         scala.Option translated = DataSourceStrategy$.MODULE$.translateFilter(condition, false);
         if (translated.isEmpty()) {
             return null;
@@ -432,6 +435,10 @@ public final class ScanRule extends Rule {
         String column = names[0];
         boolean text = column.equals("destination") || column.equals("partition");
         boolean number = column.equals("offset") || column.equals("receive_ns") || column.equals("receive_time");
+        if (ofDeliveries) {  // the rows of one log, which has no index of them
+            text = deliveries.apply(column).dataType() == DataTypes.StringType;
+            number = false;
+        }
         List values = new ArrayList();
         String kind = null;
         if (inner instanceof IsNotNull) {

@@ -26,9 +26,9 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructField, StructType
 
-from radiator.columns.selection import Selection
-from radiator.spark.pushdown import narrow
-from radiator.spark.schema import BY_NAME, arrow_schema, is_plain
+from radiator.columns.options import ReadOptions
+from radiator.spark.pushdown import narrow_options
+from radiator.spark.schema import arrow_schema, is_plain
 
 _MAPS = frozenset({"tags", "headers"})
 FILTERS, PIN, PART = "radiator.filters", "radiator.pin", "radiator.part"  # keys of the metadata of columns
@@ -58,14 +58,14 @@ class Request:
 
     Attributes:
         columns: The columns of the table to decode.
-        filters: The filters that the reader applies.
+        filters: The filters that the reader applies, and whether Spark relies on each.
         ends: The first offset that is not read, by partition; None is the first query over a DataFrame.
         parts: The part of each column of the result; None is the column itself.
         names: The name of each column of the result.
     """
 
     columns: StructType
-    filters: tuple[Filter, ...]
+    filters: tuple[tuple[Filter, bool], ...]
     ends: Mapping[str, int] | None
     parts: tuple[Part | None, ...]
     names: tuple[str, ...]
@@ -83,29 +83,36 @@ class Request:
             used.setdefault(name, set()).add(key)
         return {name: key for name, (key, *more) in used.items() if name in _MAPS and key is not None and not more}
 
-    def narrowed(self, selection: Selection) -> Selection:
-        """Return a selection combined with the filters.
+    def narrowed(self, options: ReadOptions) -> ReadOptions:
+        """Return the options combined with the filters.
 
         Args:
-            selection: The selection of the options.
+            options: The options of the read.
+
+        Raises:
+            AssertionError: A filter that Spark does not test again cannot be applied.
         """
-        for each in self.filters:
-            narrower = narrow(selection, each)
-            selection = selection if narrower is None else narrower
-        return selection
+        for condition, exact in self.filters:
+            narrower = narrow_options(options, condition)
+            if exact and narrower is None:
+                raise AssertionError(f"a filter that Spark does not test again cannot be applied: {condition}")
+            options = narrower or options
+        return options
 
 
-def request_of(schema: StructType) -> Request | None:
+def request_of(schema: StructType, table: StructType) -> Request | None:
     """Return the request in a schema, or None if it is the schema of an ordinary read.
 
     Args:
         schema: The schema that Spark passes to the reader.
+        table: The columns of the table, SCHEMA or DELIVERIES.
     """
     first = next(iter(schema.fields), None)
     if first is None or FILTERS not in first.metadata:
         return None
     pin = first.metadata.get(PIN)
     parts = tuple(_part(field) for field in schema.fields)
+    columns = {field.name: field for field in table.fields}
     used: dict[str, StructField] = {}  # struct columns of schemas are in no table of columns
     fields: dict[str, list[StructField]] = {}  # of a struct column: those that the scan uses
     for part, field in zip(parts, schema.fields, strict=True):
@@ -115,7 +122,7 @@ def request_of(schema: StructType) -> Request | None:
         if part and part.kind == "field":
             fields.setdefault(name, []).append(StructField(part.key, field.dataType))
             field = StructField(name, StructType(fields[name]))
-        used[name] = BY_NAME.get(name, field)
+        used[name] = columns.get(name, field)
     return Request(
         columns=StructType([used[name] for name in sorted(used)]),
         filters=tuple(_filters(first.metadata[FILTERS])),
@@ -130,8 +137,11 @@ def _part(field: StructField) -> Part | None:
     return None if found is None else Part(*found)
 
 
-def _filters(texts: Iterable[str]) -> Iterator[Filter]:
-    """Yield the filters; each text is a mark (``!`` or ``?``) and JSON: kind, column, negated, values."""
+def _filters(texts: Iterable[str]) -> Iterator[tuple[Filter, bool]]:
+    """Yield the filters, and whether Spark relies on each.
+
+    A text is a mark (``!`` if Spark relies on the filter, else ``?``) and JSON: kind, column, negated, values.
+    """
     for text in texts:
         kind, column, negated, *values = json.loads(text[1:])
         if column == "receive_time":
@@ -141,10 +151,7 @@ def _filters(texts: Iterable[str]) -> Iterator[Filter]:
             found = made((column,), tuple(values))
         else:
             found = made((column,), *values)
-        found = datasource.Not(found) if negated else found
-        if text.startswith("!") and narrow(Selection(), found) is None:
-            raise AssertionError(f"a filter that Spark does not test again cannot be applied: {text}")
-        yield found
+        yield datasource.Not(found) if negated else found, text.startswith("!")
 
 
 class Shape:

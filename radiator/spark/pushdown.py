@@ -1,4 +1,4 @@
-"""Convert filters of a DataFrame to a Selection.
+"""Convert filters of a DataFrame to a Selection, or to a DeliveryFilter for the table of deliveries.
 
 Spark passes simple filters as objects (``EqualTo(("destination",), "/topic/a")``) that are combined by AND. A filter is
 converted only if the selection is exactly equal, so that Spark need not test it again; other filters are returned to
@@ -11,6 +11,7 @@ Uses pyspark's filter classes. Must not import files.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,7 +30,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from radiator.columns.selection import HIGH, LOW, Selection
+from radiator.columns.deliveries import TEXTS
+from radiator.columns.options import ReadOptions
+from radiator.columns.selection import HIGH, LOW, DeliveryFilter, Selection
 from radiator.spark.schema import BY_NAME
 from radiator.storage.layout import message_id, parse_message_id
 
@@ -48,6 +51,32 @@ _RANGES: dict[type[Filter], Callable[[int, int], tuple[int, int]]] = {  # (value
     LessThan: lambda value, unit: (LOW, value * unit),
     LessThanOrEqual: lambda value, unit: (LOW, (value + 1) * unit),
 }
+
+
+def narrow_options(options: ReadOptions, condition: Filter) -> ReadOptions | None:
+    """Return the options combined with a filter, or None if the filter cannot be converted exactly.
+
+    Args:
+        options: The options of a read of messages or of deliveries.
+        condition: The filter.
+    """
+    if options.deliveries is not None:
+        fewer = _narrow_deliveries(options.deliveries, condition)
+        return None if fewer is None else replace(options, deliveries=fewer)
+    narrower = narrow(options.selection, condition)
+    return None if narrower is None else replace(options, selection=narrower)
+
+
+def _narrow_deliveries(only: DeliveryFilter, condition: Filter) -> DeliveryFilter | None:
+    negated = isinstance(condition, Not)
+    inner: Any = condition.child if isinstance(condition, Not) else condition
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    if len(path) != 1 or path[0] not in TEXTS:
+        return None
+    if isinstance(inner, IsNotNull) and not negated:
+        return only.where(path[0], "starts", "")
+    found = _text(inner)
+    return None if found is None else only.where(path[0], found[0], *found[1], negated=negated)
 
 
 def narrow(selection: Selection, condition: Filter) -> Selection | None:
@@ -87,12 +116,18 @@ def narrow(selection: Selection, condition: Filter) -> Selection | None:
 
 
 def _named(selection: Selection, column: str, condition: Any, negated: bool) -> Selection | None:
-    kind = _TEXT.get(type(condition))
-    values = tuple(condition.value) if isinstance(condition, In) else (getattr(condition, "value", None),)
-    if kind is None or not all(isinstance(value, str) for value in values):
+    found = _text(condition)
+    if found is None:
         return None
     narrowing = selection.destination if column == "destination" else selection.partition
-    return narrowing(kind, *values, negated=negated)
+    return narrowing(found[0], *found[1], negated=negated)
+
+
+def _text(condition: Any) -> tuple[str, tuple[str, ...]] | None:
+    """Return the kind and the values of a condition on text, or None."""
+    kind = _TEXT.get(type(condition))
+    values = tuple(condition.value) if isinstance(condition, In) else (getattr(condition, "value", None),)
+    return (kind, values) if kind is not None and all(isinstance(value, str) for value in values) else None
 
 
 def _addressed(selection: Selection, condition: Any) -> Selection | None:

@@ -19,7 +19,7 @@ from zipfile import ZipFile
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from radiator.spark.schema import SCHEMA
+from radiator.spark.schema import DELIVERIES, SCHEMA
 from radiator.storage.typed_rules import REJECTED
 
 RULE = "radiator.ScanRule"
@@ -69,7 +69,7 @@ def _compiled(jvm: Any) -> Any:
             for name, code in readers.getBytecodes().items():
                 made.writestr(name.replace(".", "/") + ".class", bytes(code))
         constructor = rule.getClassLoader().loadClass(RULE).getDeclaredConstructors()[0]
-        return constructor.newInstance(jvm.PythonUtils.toArray([_KNOWN.json(), str(jar)]))
+        return constructor.newInstance(jvm.PythonUtils.toArray([_KNOWN.json(), DELIVERIES.json(), str(jar)]))
     except Exception as error:
         return _line(error)
 

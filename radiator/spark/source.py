@@ -38,10 +38,10 @@ from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, plan_until, resolved
 from radiator.columns.typed import typed_columns
 from radiator.spark import options as read_options
-from radiator.spark.deliveries import acknowledged, deliveries_reader
+from radiator.spark.deliveries import acknowledged
 from radiator.spark.options import Use
 from radiator.spark.pruned import Request, Shape, request_of
-from radiator.spark.pushdown import narrow
+from radiator.spark.pushdown import narrow_options
 from radiator.spark.schema import DELIVERIES, SCHEMA, typed_fields
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
@@ -99,9 +99,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
         options = read_options.parse(self.options)
-        if options.deliveries is not None:
-            return deliveries_reader(options, schema)
-        request = request_of(schema)
+        request = request_of(schema, SCHEMA if options.deliveries is None else DELIVERIES)
         if request is not None:
             return PrunedReader(options, schema, request)
         return PushingReader(options, schema) if options.pushdown else Reader(options, schema)
@@ -213,7 +211,7 @@ class PrunedReader(DataSourceReader):  # type: ignore[misc]
         options, ends = resolved(self._options), self._request.ends
         if ends is None:
             warn_unknown(options)
-        options = replace(options, selection=self._request.narrowed(options.selection))
+        options = self._request.narrowed(options)
         if options.as_of_cursor is not None:
             splits, ends = acknowledged(options, options.as_of_cursor, ends)
         else:
@@ -235,7 +233,7 @@ class PrunedReader(DataSourceReader):  # type: ignore[misc]
         """
         assert isinstance(partition, Split)
         shape = Shape(self._schema, self._request)
-        return shape.shaped(partition.read(self._options, self._table))
+        return shape.shaped(partition.read(self._request.narrowed(self._options), self._table))
 
 
 class PushingReader(Reader):
@@ -249,9 +247,9 @@ class PushingReader(Reader):
         """
         rest = []
         for condition in filters:
-            narrower = narrow(self._options.selection, condition)
+            narrower = narrow_options(self._options, condition)
             if narrower is None:
                 rest.append(condition)
             else:
-                self._options = replace(self._options, selection=narrower)
+                self._options = narrower
         return rest

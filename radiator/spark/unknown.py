@@ -20,7 +20,7 @@ NAMES_MAX = 5
 
 
 def warn_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -> None:
-    """Print a warning on stderr for each partition, destination or pattern that matches nothing.
+    """Print a warning on stderr for each partition, destination or pattern of messages that matches nothing.
 
     Args:
         options: The options of the read.
@@ -31,7 +31,7 @@ def warn_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
     """
     selection = options.selection
     asked = any(each.kind in ("in", "pattern") for each in (*selection.destinations, *selection.partitions))
-    if not asked or options.pushdown:
+    if not asked or options.pushdown or options.deliveries is not None:
         return
     place = open_store(options.path, options.storage)
     found = ends(place) if found is None else found

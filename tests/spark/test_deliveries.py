@@ -119,6 +119,43 @@ def test_a_stream_of_deliveries_has_the_same_rows(spark: Any, store: str, tmp_pa
     assert collect(spark.read.parquet(str(tmp_path / "out")).orderBy("record_offset")) == EXPECTED
 
 
+@pytest.mark.parametrize(
+    ("query", "scan"),
+    [
+        ("count(*) FROM log", "columns=[rows] filters=[]"),
+        ("1 FROM log", "columns=[count] filters=[]"),
+        ("outcome, count(*) FROM log GROUP BY outcome", "columns=[outcome, rows]"),
+        (
+            "max(settled_at - delivered_at) FROM log WHERE subscription = 'billing'",
+            '!["EqualTo","subscription",false,"billing"]',
+        ),
+        (
+            "record_offset FROM log WHERE consumer LIKE '%/0' AND offset < 1",
+            'filters=[!["IsNotNull","consumer",false], !["StringEndsWith","consumer",false,"/0"]]',
+        ),
+        (
+            "record_offset FROM log WHERE outcome <> 'acked' AND destination LIKE '%pic%'",
+            '!["EqualTo","outcome",true,"acked"]',
+        ),
+        (
+            "offset FROM log WHERE partition IN ('b', 'c') OR delivery = 0",
+            "columns=[partition, offset, delivery] filters=[]",
+        ),
+        ("* FROM log", "columns=[destination, partition, offset, subscription,"),
+    ],
+)
+def test_a_query_of_deliveries_gets_only_what_it_uses(spark: Any, store: str, query: str, scan: str) -> None:
+    def found(rows: Any) -> Any:
+        rows.createOrReplaceTempView("log")
+        return spark.sql(f"SELECT {query}")
+
+    df = spark.read.format("radiator").option("table", "deliveries").load(store)
+    pruned = found(df)
+    assert scan in pruned._jdf.queryExecution().executedPlan().toString()
+    expected = found(spark.createDataFrame(EXPECTED, DELIVERIES))
+    assert sorted(map(str, collect(pruned))) == sorted(map(str, collect(expected)))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "condition",
