@@ -95,7 +95,7 @@ public final class ColumnarReaderFactory implements PartitionReaderFactory {
             for (int i = 0; i < columns.length; i++) {
                 columns[i] = rows.getChild(i);
             }
-            return new ColumnarBatch(columns, batch.numRows());
+            return new OpenBatch(columns, batch.numRows());
         }
 
         public void close() {
@@ -112,6 +112,19 @@ public final class ColumnarReaderFactory implements PartitionReaderFactory {
             return source.createPythonTaskMetrics(values);
         }
 
+    }
+
+    /**
+     * A batch whose vectors stay open when the query has read it, because the next batch is loaded into the same vectors.
+     * A struct vector that has been closed has no fields any more.
+     */
+    private static final class OpenBatch extends ColumnarBatch {
+        OpenBatch(ColumnVector[] columns, int rows) {
+            super(columns, rows);
+        }
+
+        public void closeIfFreeable() {
+        }
     }
 
     private static scala.collection.Iterator single(Object value) {

@@ -123,6 +123,19 @@ def test_a_query_gets_only_the_fields_that_it_uses(spark: Any, store: str, name:
     assert pruned.count() == whole.count()
 
 
+def test_structs_come_in_several_batches_with_generated_code(spark: Any, store: str) -> None:
+    df = read(spark, store, columns=["partition", "offset", "flight", "tags"], rows_per_batch=2)
+    whole = sorted(map(str, df.collect()))
+    before = spark.conf.get("spark.sql.codegen.wholeStage")
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    try:
+        assert sorted(map(str, df.where("offset + 1 > 0").collect())) == whole
+        assert sorted(map(str, df.where("length(partition) > 1").collect())) == whole
+    finally:
+        spark.conf.set("spark.sql.codegen.wholeStage", before)
+    assert len(whole) == 10
+
+
 def test_equal_fields_pass_once_where_a_query_only_counts(spark: Any, store: str) -> None:
     df = spark.read.format("radiator").load(store)
     counts = df.where("flight.dep_delay IS NULL OR flight.dep_delay < 9").groupBy("flight.carrier").count()
