@@ -60,7 +60,10 @@ def _apply(data: bytearray, position: int, piece: bytes) -> None:
         return
     if position > len(data):
         data += bytes(position - len(data))
-    data[position : position + len(piece)] = piece
+    if position == len(data):
+        data += piece  # half the time of a slice, and each start writes megabytes
+    else:
+        data[position : position + len(piece)] = piece
 
 
 def _truncate(data: bytearray, size: int) -> None:
