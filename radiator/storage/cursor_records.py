@@ -14,7 +14,8 @@ The snapshot is a block behind a header of its own: magic 89 'RDC1' 0D 0A 1A, ge
 journal of blocks beside it (``replay``), and acks of transactions in another file (``redo``). Every record may be
 applied twice without harm.
 
-This module knows bytes. It does not know files or when to write. All functions are pure: any thread may call them.
+This module knows bytes and cursors. It does not know files or when to write. All functions are pure: any thread may
+call them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from radiator.checksum import crc32
+from radiator.storage.cursor import Cursor
 
 BLOCK_MAGIC = b"\x89RDJ1\r\n\x1a"
 SNAPSHOT_MAGIC = b"\x89RDC1\r\n\x1a"
@@ -111,6 +113,16 @@ class CursorState:
     def move_to(self, slot: int) -> None:
         """Move the cursor's hint to another slot."""
         self.slot = slot
+
+    def cursor(self, end: int) -> Cursor:
+        """Return a cursor in this state, with nothing settled at or above ``end``."""
+        cursor = Cursor(min(self.floor, end))
+        for start, stop in self.changes:
+            cursor.ack_range(start, min(stop, end))
+        for offset, count in self.counts.items():
+            if offset < end and not cursor.is_acked(offset):
+                cursor.counts[offset] = count
+        return cursor
 
     @property
     def is_sorted(self) -> bool:

@@ -212,12 +212,7 @@ class CursorStore:
         Returns:
             True if stored counts are out of date; the new ones must be stored before anything else.
         """
-        cursor = Cursor(min(state.floor, end))
-        for start, stop in state.changes:
-            cursor.ack_range(start, min(stop, end))
-        for offset, count in state.counts.items():
-            if offset < end and not cursor.is_acked(offset):
-                cursor.counts[offset] = count
+        cursor = state.cursor(end)
         self._add(cursor, state.number, state.slot, state.name, state.partition)
         self._next_number = max(self._next_number, state.number + 1)
         counts = cursor.counts

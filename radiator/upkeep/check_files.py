@@ -30,7 +30,6 @@ from radiator.storage.delivery_counts import HINTS_BYTES
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.journal.reading import JournalFiles
-from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import Finding, span
 
 DAMAGED_SNAPSHOT = SNAPSHOT + ".damaged"
@@ -254,7 +253,7 @@ def _cursors(
         if top > end:
             text = f"{who}: settled up to {top}, but the log ends at {end}; the next start sets it back"
             yield Finding("cursor", path, text)
-        gone = cursor_of(state, end).unsettled_below(min(first, end))
+        gone = state.cursor(end).unsettled_below(min(first, end))
         if gone is not None:
             text = f"{span(gone[0], gone[1] + 1)}, of which {state.name} had not settled {gone[2]}: they were removed"
             where = layout.partition_path(root, state.partition)

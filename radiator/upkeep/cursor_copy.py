@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from radiator.errors import StorageError
 from radiator.storage import cursor_files, definitions, layout
 from radiator.storage import cursor_records as records
-from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_files import DELIVERED, StoredCursors
-from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.definitions import Entry
 from radiator.storage.delivered_ranges import MARKS_BYTES, U64_BYTES, range_of
@@ -91,7 +89,7 @@ class CursorCopy:
             if slot in states_by_slot:
                 counts = states_by_slot[slot].counts
                 counts[offset] = max(count, counts.get(offset, 0))
-        self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
+        self._cursors = [(state, state.cursor(1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered[:MARKS_BYTES])
 
     def covers(self, number: int) -> bool:
@@ -109,7 +107,7 @@ class CursorCopy:
         """
         for place, (state, _) in enumerate(self._cursors):
             first, end = logs.get(state.partition, (0, 0))
-            self._cursors[place] = state, (cursor := cursor_of(state, end))
+            self._cursors[place] = state, (cursor := state.cursor(end))
             cursor.ack_range(cursor.floor, first)
             at = state.slot * U64_BYTES
             hint = min(int.from_bytes(self._delivered[at : at + U64_BYTES], "little"), end)
@@ -139,14 +137,3 @@ class CursorCopy:
     def facts(self) -> list[CopiedCursor]:
         """Return what the manifest says of each cursor."""
         return [CopiedCursor(state.name, state.partition, cursor.floor) for state, cursor in self._cursors]
-
-
-def cursor_of(state: CursorState, end: int) -> Cursor:
-    """Return a cursor with the given state, with nothing settled at or above ``end``."""
-    cursor = Cursor(min(state.floor, end))
-    for start, stop in state.changes:
-        cursor.ack_range(start, min(stop, end))
-    for offset, count in state.counts.items():
-        if offset < end and not cursor.is_acked(offset):
-            cursor.counts[offset] = count
-    return cursor

@@ -16,7 +16,6 @@ from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
 from radiator.storage.journal import format as journal_format
-from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import KINDS, SEVERITIES
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
@@ -486,7 +485,7 @@ def test_cursors_that_a_checkpoint_saves_meanwhile_are_read_again(made: Made, mo
     found = cursor_files.read_live(FileSystem(), made.root)
     assert len(reads) == 2
     (state,) = [state for state in found.states.values() if state.partition == QUEUE]
-    settled = cursor_of(state, 100)
+    settled = state.cursor(100)
     assert all(settled.is_acked(offset) for offset in (20, 22, 24))
     store.close()
 
