@@ -13,12 +13,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple, NewType
 
 NS_PER_SECOND: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
 _NS_OF: Final = {"s": NS_PER_SECOND, "m": 60 * NS_PER_SECOND, "h": 3600 * NS_PER_SECOND, "d": 86_400 * NS_PER_SECOND}
+_EPOCH: Final = datetime(1970, 1, 1)
 _BEFORE_NOW: Final = re.compile(r"-((?:\d{1,9}(?:ms|[smhd]))+)", re.ASCII)
 _AGO: Final = re.compile(r"(\d{1,9}) (second|minute|hour|day)s? ago", re.ASCII)
 _OF_DAY: Final = re.compile(r"(today|yesterday)(?: ([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?)?", re.ASCII)
@@ -75,6 +77,9 @@ def rfc3339(ns: int) -> str:
     Args:
         ns: Nanoseconds since the epoch.
 
+    Raises:
+        OverflowError: The year is not in 1 to 9999.
+
     Example:
         >>> rfc3339(1)
         '1970-01-01T00:00:00.000000001Z'
@@ -85,7 +90,7 @@ def rfc3339(ns: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _to_the_second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()  # strftime does not pad the years before 1000
 
 
 BEFORE: Final = Now(WallNs(0), MonoNs(0))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from typing import NamedTuple
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, DataFile, State, check_source
 from radiator.archive.uncommitted import check_commits
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import rfc3339
 from radiator.columns.files import Place, together
 from radiator.errors import StorageError
 from radiator.limits import KIB
@@ -180,20 +179,20 @@ def _compare(name: str, anchor: Anchor, found: Lookup) -> None:
     record, before_ns, after_ns = found
     if record is not None:
         if record.receive_ns != anchor.receive_ns:
-            came = f"the log's one at {_utc(record.receive_ns)}"
+            came = f"the log's one at {rfc3339(record.receive_ns)}"
         elif anchor.digest not in ("", record.digest):
             came = f"the log's one too, but its digest is {record.digest}, not {anchor.digest}"
         else:
             return
     elif before_ns is not None and before_ns > anchor.receive_ns:
-        came = f"the log has one before it of {_utc(before_ns)}"
+        came = f"the log has one before it of {rfc3339(before_ns)}"
     elif after_ns is not None and after_ns < anchor.receive_ns:
-        came = f"the log has one after it of {_utc(after_ns)}"
+        came = f"the log has one after it of {rfc3339(after_ns)}"
     else:
         return
     raise OtherLog(
         f"partition {name!r} is not the one that the archive has: that one's record at offset {anchor.offset} was "
-        f"received at {_utc(anchor.receive_ns)}, {came}: {_WHY}"
+        f"received at {rfc3339(anchor.receive_ns)}, {came}: {_WHY}"
     )
 
 
@@ -283,8 +282,3 @@ def _columns(window: Window, position: int, header: BatchHeader) -> Columns | No
         return decode_columns(window.data, window.at(position, header.total_len), header)
     except DamagedBatch:
         return None
-
-
-def _utc(ns: int) -> str:
-    seconds, rest = divmod(ns, NS_PER_SECOND)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"

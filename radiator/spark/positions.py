@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from radiator.clock import NS_PER_SECOND, RELATIVE, relative_time
@@ -65,23 +65,6 @@ def parse_time(text: str, option: str, now_ns: int | None = None) -> int:
         whole = whole.replace(tzinfo=UTC)
     nanoseconds = int(fraction.group(1).ljust(9, "0")) if fraction else 0
     return int(whole.timestamp()) * NS_PER_SECOND + nanoseconds
-
-
-def spelled(time_ns: int) -> str:
-    """Return a time as a text that ``parse_time`` reads back exactly.
-
-    Args:
-        time_ns: The time, in nanoseconds since the epoch.
-
-    Raises:
-        OverflowError: The year is not in 1 to 9999.
-
-    Example:
-        >>> spelled(1_500_000_000)
-        '1970-01-01T00:00:01.500000000Z'
-    """
-    seconds, rest = divmod(time_ns, NS_PER_SECOND)
-    return f"{(datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat()}.{rest:09d}Z"
 
 
 def _bare(text: str, option: str) -> int:

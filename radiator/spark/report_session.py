@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from radiator.clock import rfc3339
 from radiator.columns.scan import LostRecords
 from radiator.errors import RadiatorError, StorageError
 from radiator.spark.arrow_reader import ArrowReader
@@ -17,7 +18,6 @@ from radiator.spark.cached_scan import CACHED_MAX_BYTES, SETTINGS, TIMES, Cached
 from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
 from radiator.spark.jobs.archived_damage import absent_from_both
-from radiator.spark.positions import spelled
 from radiator.spark.reasons import reason
 from radiator.spark.sections.options import SAMPLES, Options
 from radiator.spark.sections.part import Rows
@@ -89,7 +89,7 @@ def _spelling(ask: Read) -> Read:
     """Return the reader with times passed as texts, because numbers are nanoseconds only from the year 2001 on."""
 
     def asked(**options: Any) -> DataFrame:
-        return ask(**{name: spelled(value) if name in TIMES else value for name, value in options.items()})
+        return ask(**{name: rfc3339(value) if name in TIMES else value for name, value in options.items()})
 
     return asked
 
@@ -107,9 +107,9 @@ def _both(session: SparkSession, source: ArrowReader) -> Read:
 
     def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
         end, start = min(asked.pop("end_time", source.now_ns), source.now_ns), asked.pop("start_time", None)
-        since = None if start is None else spelled(start)
+        since = None if start is None else rfc3339(start)
         return table(
-            session, source.path, source.archive, columns=columns, start=since, end=spelled(end), typed=False,
+            session, source.path, source.archive, columns=columns, start=since, end=rfc3339(end), typed=False,
             fail_on_data_loss=source.fail_on_data_loss, report=report, warn_once=source.warn_once, **asked,
         )  # fmt: skip
 

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 from radiator.archive import DataFile, Files, load, open_files
 from radiator.archive.times import time_ns
 from radiator.archive.versions import AsOf
-from radiator.clock import now_ns
+from radiator.clock import now_ns, rfc3339
 from radiator.columns.deliveries import RAW, of_deliveries
 from radiator.columns.delivery_records import ACKED, DESTINATION
 from radiator.columns.evolution import evolve
@@ -49,7 +49,7 @@ from radiator.spark.boundary import Boundary, find_boundary, names_in, report_ga
 from radiator.spark.deliveries import deliveries
 from radiator.spark.json_schema import spark_field, struct_of
 from radiator.spark.options import MESSAGES
-from radiator.spark.positions import parse_time, spelled
+from radiator.spark.positions import parse_time
 from radiator.spark.schema import BY_NAME, DELIVERIES, SCHEMA, listed, select, unknown
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
@@ -293,9 +293,9 @@ def _moment(argument: str, time: Time | None) -> str | None:
     if time is None:
         return None
     if isinstance(time, str) or not isinstance(time, int | datetime):
-        return spelled(parse_time(str(time), argument, now_ns()))  # archive and log get the same moment
+        return rfc3339(parse_time(str(time), argument, now_ns()))  # archive and log get the same moment
     try:
-        return spelled(time_ns(time))
+        return rfc3339(time_ns(time))
     except (ValueError, OverflowError) as error:
         raise ConfigError(f"table: {argument}: {error}") from None
 

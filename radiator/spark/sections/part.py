@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from radiator.clock import rfc3339
 from radiator.columns import schema as records
 from radiator.columns.deliveries import RAW, arrow_schema, as_deliveries
 from radiator.columns.delivery_records import DESTINATION as DELIVERIES
 from radiator.columns.options import ReadOptions
 from radiator.spark import options as read_options
 from radiator.spark.arrow_reader import ArrowReader
-from radiator.spark.positions import spelled
 from radiator.spark.sections.options import WINDOWS, Options
 
 Row = dict[str, Any]
@@ -77,7 +77,7 @@ class Part:
         times = {"start_time": self.options.start, "end_time": self.options.until}
         chosen = self._chosen(
             table=read_options.DELIVERIES,
-            **{name: spelled(value) for name, value in times.items() if value is not None},
+            **{name: rfc3339(value) for name, value in times.items() if value is not None},
         )
         schema = arrow_schema(columns)
         for batch in self._reader.read(chosen.selection, records.arrow_schema(RAW)):
