@@ -169,11 +169,12 @@ def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -
     else:
         _print(run.root, findings)
         beside = ", beside a running broker" if run.live else ""
+        speed = f", {rate:,.0f} MB/s" if counts.bytes >= MB else ""  # of a small store the start takes most of the time
         found = ", ".join(counted(number, each, PLURALS[each]) for each, number in numbers.items() if number)
         click.echo(
             f"{counted(counts.partitions, 'partition')}, {counted(counts.segments, 'segment')}, "
             f"{counted(counts.batches, 'batch', 'batches')}, {counted(counts.records, 'record')}, "
-            f"{counted(counts.bytes, 'byte')}, {rate:,.0f} MB/s{beside}: {found or 'all is well'}"
+            f"{counted(counts.bytes, 'byte')}{speed}{beside}: {found or 'all is well'}"
         )
     return DAMAGED if numbers[DAMAGE] else OK
 

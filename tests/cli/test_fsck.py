@@ -58,7 +58,7 @@ def test_damage_is_6_and_is_shown_with_bytes_and_offsets(data: Path, capfd: pyte
     assert run(["fsck", "--data", str(data)]) == 6
     out = capfd.readouterr().out
     assert re.search(r"damage +damaged +\d+-\d+ +2 +/queue/jobs, 0{20}.rlog: bytes", out)
-    assert "1 partition, 1 segment, 4 batches, 4 records" in out and "1 damage" in out
+    assert re.search(r"1 partition, 1 segment, 4 batches, 4 records, \d+ bytes: 1 damage", out)  # and no speed
     assert run(["fsck", "--data", str(data), "--json", "/queue/jobs"]) == 6
     finding, last = lines(capfd)
     assert (finding["kind"], finding["first_offset"], finding["last_offset"]) == ("damaged", 2, 2)
