@@ -54,6 +54,7 @@ LISTEN_EXPECTED: Final = (
     "expected stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH"
 )
 _HOST = r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._*-]+"
+_HOST_AND_PORT = re.compile(rf"({_HOST}):[0-9]{{1,5}}")
 _URL = re.compile(rf"([a-z+]+)://({_HOST})(?::([0-9]{{1,5}}))?(/[^\s?#]*)?")
 
 
@@ -110,12 +111,15 @@ def parse_listen(url: str) -> Listen:
 
 
 def read_url(url: str) -> Listen:
-    """Return the listener of a URL. Raises ValueError with what was expected."""
+    """Return the listener of a URL; ``HOST:PORT`` is STOMP. Raises ValueError with what was expected."""
     scheme, _, rest = url.partition(":")
     if scheme == "unix" and rest:
         path = rest[2:] if rest.startswith("///") else rest
         if not path.startswith("//"):
             return Listen(scheme="unix", path=path)
+    plain = _HOST_AND_PORT.fullmatch(url)
+    if plain is not None and plain[1] not in (*schema.DEFAULT_PORTS, *schema.SCHEME_ALIASES):
+        scheme, url = "stomp", f"stomp://{url}"
     match = _URL.fullmatch(url)
     scheme = schema.SCHEME_ALIASES.get(scheme, scheme)
     if match is None or scheme not in schema.DEFAULT_PORTS:
