@@ -24,6 +24,7 @@ from radiator.columns.scan import LostRecords
 from radiator.limits import (
     ARCHIVE_COMMIT_BYTES,
     ARCHIVE_COMMIT_SECONDS,
+    ARCHIVE_FILE_SECONDS,
     ARCHIVE_SHARED_LOGS_MAX,
     ARCHIVE_SHARED_UNIT_BYTES_MAX,
 )
@@ -113,10 +114,11 @@ def write_job(job: Job, settings: Settings, advance: Callable[[int], None] = lam
     Raises:
         OSError: A file cannot be written.
     """
-    made, until = Written(), time.monotonic() + ARCHIVE_COMMIT_SECONDS
+    made, begun = Written(), time.monotonic()
     split = Split(job.token, job.source, settings, alone=len(job.units) == 1)
     for place, unit in enumerate(job.units):
-        if made.units and (time.monotonic() >= until or split.bytes >= ARCHIVE_COMMIT_BYTES):
+        enough = time.monotonic() - begun >= max(ARCHIVE_COMMIT_SECONDS, split.days * ARCHIVE_FILE_SECONDS)
+        if made.units and (enough or split.bytes >= ARCHIVE_COMMIT_BYTES):
             made.left = [Job(job.units[place:], job.source)]
             break
         try:

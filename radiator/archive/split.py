@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from radiator.archive.manifest import DataFile, Span
 from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, SCHEMA, DataWriter, listed, listed_spans
@@ -124,6 +125,11 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
             yield int(days[start]), start, stop
 
 
+def _different(numbers: NDArray[np.int32]) -> set[int]:
+    """Return the different ones of numbers."""
+    return set(np.flatnonzero(np.bincount(numbers)).tolist())
+
+
 class Split:
     """Splits the records of units by day.
 
@@ -141,15 +147,21 @@ class Split:
         self._typing = None if plain else Typing(settings.typed, settings.schema)
         self._names = Names()
         self._sorter = self._new_sorter()
-        self._spans: dict[int, list[tuple[Span, set[str]]]] = {}  # by day, with their destinations
+        self._spans: dict[int, list[Span]] = {}  # by day
         self._groups: RowGroups | None = None  # of the file that rows are written to
         self._groups_day = 0
+        self._groups_numbers: set[int] = set()  # of its destinations
         self._closed: list[SpooledFile] = []
         self._dropped: list[range] = []
         self.bytes = 0  # of all rows so far
 
     def _new_sorter(self) -> Sorter:
         return Sorter(self._names, RAW_SCHEMA, lambda: self._spooled(".rows"), PIECE_BYTES)
+
+    @property
+    def days(self) -> int:
+        """The number of files that are not complete."""
+        return len(self._spans)
 
     def begin(self, partition: str, first: int, names: list[str]) -> None:
         """Begin a unit.
@@ -178,7 +190,7 @@ class Split:
         destinations = batch.column("destination").to_numpy()
         rest = 0  # the first row that is not in the sorter
         for day, start, stop in _by_day(batch):
-            numbers = set(np.flatnonzero(np.bincount(destinations[start:stop])).tolist())
+            numbers = _different(destinations[start:stop])
             if day != self._day or not self._takes(numbers):
                 if self._alone:
                     self._sort(batch.slice(rest, start - rest))
@@ -215,7 +227,7 @@ class Split:
             return
         found = {self._own_names[number] for number in self._span_numbers}
         span = Span(self.partition, self._span_first, following, self._span_records, listed(found))
-        self._spans.setdefault(self._day, []).append((span, found))
+        self._spans.setdefault(self._day, []).append(span)
         if self._alone:
             self._close()
         self._day = None
@@ -225,7 +237,7 @@ class Split:
         """Leave out the unit."""
         self._dropped.append(range(self._base, len(self._names.pairs)))
         for day, spans in self._spans.items():
-            self._spans[day] = [each for each in spans if each[0].partition != self.partition]
+            self._spans[day] = [each for each in spans if each.partition != self.partition]
 
     def finish(self) -> list[SpooledFile]:
         """Close all files, and return them."""
@@ -247,6 +259,7 @@ class Split:
     def _write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Write rows that come in the order of days and files."""
         for batch in batches:
+            destinations = batch.column("destination").to_numpy()
             whole = complete(batch, self._names)
             step = whole.num_rows if self._typing is None else DECODED_ROWS
             for first in range(0, whole.num_rows, step):
@@ -254,6 +267,7 @@ class Split:
                 typed = part if self._typing is None else self._typing.add(part)
                 for day, start, stop in _by_day(part):
                     self._file_of(day).write(typed.slice(start, stop - start))
+                    self._groups_numbers |= _different(destinations[first + start : first + stop])
 
     def _file_of(self, day: int) -> RowGroups:
         """Return the file of a day. That of the day before is closed."""
@@ -265,13 +279,12 @@ class Split:
     def _close_file(self) -> None:
         if self._groups is None:
             return
-        found = self._spans.pop(self._groups_day)
-        spans = listed_spans(span for span, _ in found)
-        names = set[str]().union(*(names for _, names in found))
+        spans = listed_spans(self._spans.pop(self._groups_day))
+        names = {self._names.pairs[number][1] for number in self._groups_numbers}
         made = self._groups.close(spans, date_of(self._groups_day), names, self._token, self._source)
         assert made.file.records == sum(each.records for each in spans), "a row is in no span"
         self._closed.append(made)
-        self._groups = None
+        self._groups, self._groups_numbers = None, set()
 
     def _spooled(self, suffix: str) -> str:
         return f"{self._settings.spool}/{self._token}-{next(self._numbers)}{suffix}"

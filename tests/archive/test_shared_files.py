@@ -256,6 +256,7 @@ destinations:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each log takes as long as may be uncommitted."""
     monkeypatch.setattr(jobs, "ARCHIVE_COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "ARCHIVE_FILE_SECONDS", 0.0)
     monkeypatch.setattr(running, "ARCHIVE_COMMIT_SECONDS", 0.0)
     yield
 
@@ -266,6 +267,16 @@ def test_what_has_taken_long_is_committed_before_the_next_log_is_begun(root: Pat
     out = go(root, watch=Watch(advance=done.append))
     assert (out.problems, out.version, out.left_bytes) == ({}, 6, 0)
     assert sum(done) == out.log_bytes
+    check_all(root / "data", root / "archive")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_next_log_is_begun_as_long_as_the_files_of_the_commit_are_worth_more_work(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "ARCHIVE_FILE_SECONDS", 1e9)
+    out = go(root)
+    assert (out.problems, out.version, out.files) == ({}, 0, 2)
     check_all(root / "data", root / "archive")
 
 
