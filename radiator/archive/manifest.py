@@ -42,10 +42,12 @@ from radiator.archive.paths import LAST_CHECKPOINT, LOG, OLD_LOG, checkpoint_pat
 from radiator.archive.retention import RETENTION_KEY, RETENTION_SECONDS, interval
 from radiator.clock import NS_PER_MS
 from radiator.errors import StorageError
+from radiator.limits import MIB
 
 __all__ = ["Anchor", "Conflict", "DataFile", "Lost", "Span", "State", "Table", "check_source", "commit", "load"]
 
 CHECKPOINT_COMMITS = 50
+CHECKPOINT_BYTES = 4 * MIB  # of one commit: read from a checkpoint, so many spans take a third of the time
 STATISTICS_KEY = "delta.dataSkippingStatsColumns"
 
 
@@ -165,7 +167,7 @@ def commit(
     path = commit_path(following.version)
     if not files.create_new(path, data) and files.read(path) != data:  # else the store had taken it, without an answer
         return Conflict(following.version)
-    if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
+    if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1 or len(data) >= CHECKPOINT_BYTES:
         write_checkpoint(files, following)
     return following
 

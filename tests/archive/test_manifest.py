@@ -92,6 +92,17 @@ def test_of_two_commits_from_one_state_one_is_a_conflict_and_leaves_nothing(tmp_
     assert load(files) == mine
 
 
+def test_a_large_commit_is_followed_by_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = LocalFiles(str(tmp_path))
+    grown(files, 2)
+    assert files.size(checkpoint_path(1)) is None
+    monkeypatch.setattr(manifest, "CHECKPOINT_BYTES", files.size(commit_path(1)))
+    state = grown(files, 1)
+    for version in range(3):
+        Path(files.address(commit_path(version))).write_bytes(b"never read again")
+    assert load(files) == state
+
+
 def test_a_load_reads_the_last_checkpoint_and_what_follows(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     state = grown(files, CHECKPOINT_COMMITS + 2)
