@@ -146,11 +146,9 @@ HEAD_CACHE_BYTES_MAX = 4 * MIB  # of these blocks together: 4,096 of the longest
 HEAD_CACHE_BLOCK_BYTES_MAX = 1 * KIB  # longer blocks are parsed each time
 
 # --- the archiver -----------------------------------------------------------------------------------------------------
+ARCHIVE_UNIT_BYTES = 1 * GIB  # of one log that may become one file: some 10 s of work, which a kill may cost
 ARCHIVE_SHARED_UNIT_BYTES_MAX = 16 * MIB  # what a log has more has a file of its own: reading that log reads no others
 ARCHIVE_SHARED_LOGS_MAX = 4_096  # in a file: a commit names each of them, with some 200 bytes
-ARCHIVE_COMMIT_BYTES = 128 * MIB  # of the log, in a unit, in a commit; of merged files too: so much waits in the spool
-ARCHIVE_UNIT_RECORDS = 1 << 20  # in one unit: some 3 s of work, also where the log is compressed
-ARCHIVE_FILE_SECONDS = (
-    0.03  # of work for each file of a commit, at least: a file costs 10 ms, and a log may have many days
-)
+ARCHIVE_COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool
+ARCHIVE_FILE_SECONDS = 0.03  # of work for each file of a commit, at least: a file costs 10 ms, a log may have many days
 ARCHIVE_COMMIT_SECONDS = 3.0  # of work that is not committed: then a commit follows, or the next log is left to another

@@ -15,7 +15,7 @@ from radiator.archive.manifest import Lost, State
 from radiator.archive.unit import Unit
 from radiator.columns.scan import SegmentRange
 from radiator.errors import StorageError
-from radiator.limits import ARCHIVE_COMMIT_BYTES, ARCHIVE_UNIT_RECORDS
+from radiator.limits import ARCHIVE_UNIT_BYTES
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.reader import StoredPartition, StoredSegment
@@ -58,7 +58,7 @@ def source_of(root: str) -> str:
 
 def plan(
     partitions: Iterable[StoredPartition], state: State, names: frozenset[str] = frozenset(),
-    unit_bytes: int = ARCHIVE_COMMIT_BYTES,
+    unit_bytes: int = ARCHIVE_UNIT_BYTES,
 ) -> Plan:  # fmt: skip
     """Plan all partitions, or those in ``names``."""
     made, lineage = Plan(), LineageCheck(FileSystem(), state)
@@ -83,15 +83,13 @@ def plan(
 def _units(partition: StoredPartition, end: int | None, unit_bytes: int) -> Iterator[Unit]:
     sealed = [each for each in partition.segments[:-1] if end is None or each.end_offset > end]
     group: list[StoredSegment] = []
-    before, size_bytes, records = end, 0, 0
+    before, size_bytes = end, 0
     for segment in sealed:
-        size_bytes += segment.size_bytes
-        records += segment.end_offset - segment.base_offset
-        if group and (size_bytes > unit_bytes or records > ARCHIVE_UNIT_RECORDS):
-            yield _unit(partition.name, group, before)
-            before, group, size_bytes = group[-1].end_offset, [], segment.size_bytes
-            records = segment.end_offset - segment.base_offset
         group.append(segment)
+        size_bytes += segment.size_bytes
+        if size_bytes >= unit_bytes:
+            yield _unit(partition.name, group, before)
+            before, group, size_bytes = group[-1].end_offset, [], 0
     if group:
         yield _unit(partition.name, group, before)
     start = partition.log_start_offset

@@ -43,6 +43,7 @@ from radiator.errors import StorageError
 from radiator.limits import (
     ARCHIVE_COMMIT_BYTES,
     ARCHIVE_COMMIT_SECONDS,
+    ARCHIVE_UNIT_BYTES,
     MIB,
 )
 from radiator.storage import archived, layout
@@ -70,7 +71,7 @@ class Options:
     merge: bool | None = None
     retention_seconds: int | None = None
     jobs: int = 1
-    unit_bytes: int = ARCHIVE_COMMIT_BYTES
+    unit_bytes: int = ARCHIVE_UNIT_BYTES
     settings: Settings = field(default_factory=lambda: Settings(""))
     sizes: Sizes = field(default_factory=Sizes)
 

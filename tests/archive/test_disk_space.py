@@ -157,7 +157,7 @@ def test_where_there_is_no_room_for_a_unit_there_may_be_for_fewer_segments_at_on
     out = run(str(tmp_path / "data"), open_files(tmp_path / "archive"), options, Watch(report=told.append))
     assert out.problems == {}
     (text,) = told
-    assert "no room for 0.6 MiB of log (10 segments of flights, 1 at a time): continuing with less at once" in text
+    assert "no room for 0.7 MiB of log (11 segments of flights, 1 at a time): continuing with less at once" in text
     check_all(tmp_path / "data", tmp_path / "archive")
 
 

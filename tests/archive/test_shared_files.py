@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
-from radiator.archive import jobs, planning
+from radiator.archive import jobs
 from radiator.archive import run as running
 from radiator.archive.manifest import DataFile, State, load
 from radiator.archive.opening import open_files
@@ -142,26 +141,6 @@ def test_a_log_of_several_units_is_committed_in_their_order(root: Path) -> None:
     assert not out.problems
     assert out.files > 14
     check_all(root / "data", root / "archive")
-
-
-@pytest.mark.parametrize(("segments", "records"), [(3, None), (1, 1), (None, 25), (None, 1)])
-def test_a_unit_ends_before_the_segment_that_makes_it_too_large(
-    root: Path, monkeypatch: pytest.MonkeyPatch, segments: int | None, records: int | None
-) -> None:
-    (log,) = (each for each in partitions(open_store(str(root / "data"))) if each.name == name_of(3))
-    sealed = log.segments[:-1]
-    unit_bytes = 1 << 40 if segments is None else sum(each.size_bytes for each in sealed[:segments])
-    monkeypatch.setattr(planning, "ARCHIVE_UNIT_RECORDS", records or 1 << 20)
-    units = plan([log], State(), unit_bytes=unit_bytes).units
-    assert [each.path for unit in units for each in unit.ranges] == [each.path for each in sealed]
-    assert 1 < len(units) <= len(sealed)
-    sizes = {each.path: (each.size_bytes, each.end_offset - each.base_offset) for each in sealed}
-    for unit, following in pairwise(units):
-        both = [sizes[each.path] for each in (*unit.ranges, following.ranges[0])]
-        assert sum(size for size, _ in both) > unit_bytes or sum(count for _, count in both) > (records or 1 << 20)
-    for unit in units:
-        assert len(unit.ranges) == 1 or unit.bytes <= unit_bytes
-        assert len(unit.ranges) == 1 or unit.following - unit.first <= (records or 1 << 20)
 
 
 # --- errors of one log ------------------------------------------------------------------------------------------------
