@@ -141,12 +141,16 @@ def test_a_scan_passes_batches_and_counts_what_python_has_sent(spark: Any, store
     assert metrics["number of output rows"] == 110
 
 
-def test_a_scan_passes_batches_without_generated_code(spark: Any, store: str, rows: Any) -> None:
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+@pytest.mark.parametrize("generated", ["true", "false"])
+def test_a_scan_passes_batches_to_generated_code_and_to_other(
+    spark: Any, store: str, rows: Any, generated: str
+) -> None:
+    before = spark.conf.get("spark.sql.codegen.wholeStage")
+    spark.conf.set("spark.sql.codegen.wholeStage", generated)
     try:
         found = spark.read.format("radiator").load(store).orderBy("partition", "offset").collect()
     finally:
-        spark.conf.unset("spark.sql.codegen.wholeStage")
+        spark.conf.set("spark.sql.codegen.wholeStage", before)
     assert found == rows.orderBy("partition", "offset").collect()
 
 
