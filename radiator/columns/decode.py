@@ -1,7 +1,7 @@
 """Decode batches of a segment into Arrow RecordBatches: only the requested columns and the selected records.
 
-A ``Decoder`` belongs to one task and one partition of the log. Its input is chunks of batches with a correct crc. It
-drops the batches that the selection excludes by their headers and dictionaries, builds the columns of the schema,
+A ``Decoder`` belongs to one task and one partition of the log. Its input is chunks of batches that have been checked.
+It drops the batches that the selection excludes by their headers and dictionaries, builds the columns of the schema,
 filters rows where a batch is only partly selected, and slices the result into RecordBatches of at most
 ``rows_per_batch`` rows. Many small batches become one large RecordBatch.
 
@@ -37,7 +37,7 @@ class Counters:
 
     Attributes:
         bytes_read: The number of bytes that were read from files.
-        batches_checked: The number of batches whose crc was checked.
+        batches_checked: The number of batches whose crc was checked, or whose header was confirmed.
         batches_decoded: The number of batches of which columns were built.
         rows: The number of rows that were returned.
     """

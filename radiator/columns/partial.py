@@ -1,4 +1,4 @@
-"""Read only the parts of batches that a query needs: their headers, also their columns, or also their header blocks.
+"""Read batches in part: only their headers, or these and the columns, or the header blocks too.
 
 The last bytes of a long batch contain the crc after the names and the crc after the header blocks (PARTIAL_CRCS). So
 the first part of the batch can be read and checked while the rest stays on disk. One ``preadv`` per batch reads the
@@ -103,6 +103,9 @@ def read_headers(fs: FileSystem, fd: int, position: int, end: int, next_offset: 
         end: The end of the committed part of the file, in bytes.
         next_offset: The offset after the last one to read.
 
+    Returns:
+        The headers before that batch; none if the first batch is one.
+
     Raises:
         OSError: The read failed.
     """
@@ -156,6 +159,9 @@ def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int
         end: The end of the committed part of the file, in bytes.
         next_offset: The offset after the last one to read.
         reach: How much of each batch to read: COLUMNS or HEADERS.
+
+    Returns:
+        The batches before that one; none if the first batch is one.
 
     Raises:
         OSError: The read failed.

@@ -69,8 +69,9 @@ def read(
 
     fs = open_store(options.path, options.storage).fs
     # With failOnDataLoss off, all queries must skip the same batches, so each batch is read and checked whole.
+    # A query without columns is one that wants all bytes checked.
     used = (*schema.names, *options.selection.tested_columns)
-    reach = reach_of(used) if options.fail_on_data_loss else Reach.WHOLE
+    reach = reach_of(used) if schema.names and options.fail_on_data_loss else Reach.WHOLE
     decoder: Decoder | None = None
     partition = None
     for wanted in ranges:

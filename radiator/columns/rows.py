@@ -1,6 +1,6 @@
 """Return the records of many batches as columns, without a loop over records.
 
-A ``Rows`` is a chunk of a segment (aligned bytes in memory) and the positions of batches whose crc was checked. Every
+A ``Rows`` is a chunk of a segment (aligned bytes in memory) and the positions of checked batches. Every
 column is one numpy expression over all batches: a batch stores its columns as arrays, so the column of a single large
 batch is a view, and that of thousands of one-record batches is one gather. Arrow's ``take`` joins the regions of
 headers and bodies. A column is computed at its first use.
@@ -63,7 +63,7 @@ class Rows:
     """The records of several batches of one chunk.
 
     Args:
-        batches: The batches. Their crc was checked.
+        batches: The batches, as far as they were read and checked (``partial.Reach``).
         names: The destination names that were decoded so far; new ones are added.
 
     Attributes:

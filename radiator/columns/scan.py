@@ -1,14 +1,15 @@
 """Read a range of a segment file as chunks of valid batches, and report the rest as a ``Loss``.
 
-The file is read in large pieces, and walked by the chain of lengths. The walk checks magic, length, crc, and that the
-offsets follow one another. The bytes are read with ``preadv`` and not mapped: if the file becomes shorter, that is a
-short read and not a SIGBUS.
+The file is read in large pieces, and walked by the chain of lengths. The walk checks magic, length, crc (or confirms
+headers: ``partial``), and that the offsets follow one another. The bytes are read with ``preadv`` and not mapped: if
+the file becomes shorter, that is a short read and not a SIGBUS.
 
 The broker may rewrite a sealed segment after a range of it was planned. Offsets stay valid then, positions do not. So a
 range is read by positions only while everything fits: the batch at its start is the planned one (by offset and salt),
 and each next batch follows. Otherwise the rest is read again by offsets, from the start of the file. Only that second
 read reports losses. It continues at the batch that ``storage.segment`` finds after the damage, as all readers do, and
-reports the offsets before it. A length or an offset without a correct crc is never used. Offsets that a batch covers
+reports the offsets before it. A length or an offset that is neither covered by a
+correct crc nor confirmed is never used. Offsets that a batch covers
 without a record were removed on purpose and are not a loss.
 
 Uses batch headers. Must not import columns, Spark or planning.

@@ -59,6 +59,7 @@ import org.apache.spark.sql.sources.Not;
 import org.apache.spark.sql.sources.StringContains;
 import org.apache.spark.sql.sources.StringEndsWith;
 import org.apache.spark.sql.sources.StringStartsWith;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.MapType;
@@ -335,7 +336,7 @@ public final class ScanRule extends Rule {
         return true;
     }
 
-    /** Returns true if equal rows of a scan remain equal, and the reader can compare them: it cannot compare maps. */
+    /** Returns true if equal rows of a scan remain equal, and the reader can compare them: it cannot compare arrays, maps and structs. */
     private static boolean countable(Project project, List columns) {
         List projected = list(project.projectList());
         for (int i = 0; i < projected.size(); i++) {
@@ -345,7 +346,7 @@ public final class ScanRule extends Rule {
         }
         for (int i = 0; i < columns.size(); i++) {
             DataType type = ((Attribute) columns.get(i)).dataType();
-            if (type instanceof MapType || type instanceof StructType) {
+            if (type instanceof ArrayType || type instanceof MapType || type instanceof StructType) {
                 return false;
             }
         }

@@ -46,12 +46,12 @@ def acknowledged(
     of = settled(options, cursor, options.as_of_ns, archived, until)
     selection = options.selection.partition("in", *of.runs)
     tasks, ends = plan_until(replace(options, selection=selection), until)
+    selection = selection.until(ends)
     splits = []
     for ranges in tasks:
-        part = of.within(ranges)
         wanted = tuple(each for each in ranges if of.within([each]).runs)
         if wanted:
-            splits.append(Split(wanted, selection, part))
+            splits.append(Split(wanted, selection.of({each.partition for each in wanted}), of.within(ranges)))
     return splits, {**ends, **of.ends}
 
 

@@ -32,6 +32,7 @@ GATE = {
     "properties": {
         "gate": {"type": "string"},
         "seats": {"type": "object", "additionalProperties": {"type": ["string", "array"]}},
+        "codes": {"type": "array", "items": {"type": "integer"}},
     }
 }
 RULES = """
@@ -59,7 +60,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
         "/topic/flights.JFK": [fits, {"scheduled": "2013-01-01T05:15:00+01:00"}, {"dep_delay": "late"}, []],
         "/topic/flights.raw": [{"carrier": "XX"}],
         "/topic/more-flights": [{"carrier": "DL"}],
-        "/topic/gates": [{"gate": "B7", "seats": {"1": "A", "2": [1, 2]}}],
+        "/topic/gates": [{"gate": "B7", "seats": {"1": "A", "2": [1, 2]}, "codes": [5, 5]}],
     }
     for number, (destination, documents) in enumerate(bodies.items()):
         messages = [Message(destination, json.dumps(each).encode(), b"", START_NS + number) for each in documents]
@@ -86,9 +87,9 @@ def test_records_are_in_the_column_of_their_rule_or_rejected_with_a_reason(spark
     reasons = [rows["flights", offset]["rejected"] for offset in range(7)]
     assert reasons[2:4] == ["Expected `int`, got `str` at `dep_delay`", "Expected `object`, got `array`"]
     assert reasons[:2] == [None, None] and reasons[4:] == [None, None, None]
-    assert rows["flights", 6]["door"].asDict() == {"gate": "B7", "seats": {"1": "A", "2": "[1, 2]"}}
+    assert rows["flights", 6]["door"].asDict() == {"gate": "B7", "seats": {"1": "A", "2": "[1, 2]"}, "codes": [5, 5]}
     packed = [rows["packed", offset] for offset in range(3)]
-    assert packed[0]["packed"].asDict() == {"gate": "C3", "seats": {"9": "2"}}
+    assert packed[0]["packed"].asDict() == {"gate": "C3", "seats": {"9": "2"}, "codes": None}
     assert "UnicodeDecodeError" in packed[1]["rejected"] and "KeyError" in packed[2]["rejected"]
     assert packed[1]["body"] == b"\xff" and packed[1]["packed"] is None
 
@@ -104,6 +105,9 @@ FIELDS = {
     "a field of a field": ("flight.route.stops[0], flight.route.from", "columns=[flight[route]]"),
     "a key of a field": ("door.seats['2'], packed.gate, size", "columns=[size, door[seats], packed[gate]]"),
     "a null struct": ("flight IS NULL, rejected", "columns=[flight, rejected]"),
+    "a filter on a field": ("offset FROM log WHERE flight.carrier = 'UA' --", "columns=[offset, flight[carrier]]"),
+    "a count by an array": ("size(door.codes), count(*) FROM log GROUP BY 1 --", "columns=[door[codes]]"),
+    "different arrays": ("DISTINCT door.codes", "columns=[door[codes]]"),
     "an aggregate": ("max(flight.dep_delay), count(door.gate)", "columns=[flight[dep_delay], door[gate]]"),
 }
 
