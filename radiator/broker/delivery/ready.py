@@ -172,9 +172,8 @@ class Ready:
         self._selecting = False
         if self._refused:
             refused, self._refused = iter(self._refused.items()), {}
-            if not self._each(refused, self._serve_refused):
-                self._refused = dict(refused) | self._refused
-                return True
+            while not self._each(refused, self._serve_refused):
+                pass  # all have their turn: a session may refuse messages in each turn, and others must be served, too
         if self._shared:
             sessions, self._shared = iter(self._shared), {}
             if not self._each(sessions, self._serve):
