@@ -243,7 +243,7 @@ def slow_replay(shared_broker: BrokerProcess, tmp_path: Path) -> Iterator[tuple[
     writer.write("p", [*numbered("/topic/p", 50), Record("/topic/p", b"late", receive_ns=START_NS + 3_600_000 * MS)])
     writer.close()
     notes = tmp_path / "notes.json"
-    command = [sys.executable, "-m", "radiator", "replay", "--data", str(writer.root), "--to", "/topic/slow"]
+    command = [sys.executable, "-m", "radiator", "replay", "--data", str(writer.root)]
     yield [*command, "--url", shared_broker.address, "--resume", str(notes)], notes
 
 
@@ -252,11 +252,11 @@ def test_a_signal_ends_a_replay_that_waits_and_says_how_it_goes_on(
     slow_replay: tuple[list[str], Path], shared_broker: BrokerProcess, number: int
 ) -> None:
     command, notes = slow_replay
+    command += ["--to", f"/topic/slow.{number}"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
     with connect(shared_broker.address) as connection:
-        arriving = connection.subscribe("/topic/slow", start_position="first")
-        base = 0 if number == signal.SIGINT else 50
-        for _ in range(base + 50):
+        arriving = connection.subscribe(f"/topic/slow.{number}", start_position="first")
+        for _ in range(50):
             assert arriving.fetch(60) is not None
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
