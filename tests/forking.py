@@ -27,6 +27,7 @@ from typing import IO, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 REQUEST_BYTES_MAX = 1 << 17
+START_SECONDS = 60.0  # imports on a busy machine
 AT_IMPORT = ("PYTHON", "GEVENT", "RADIATOR_PURE")  # variables that are read while modules are imported
 BYTECODE = "PYTHONDONTWRITEBYTECODE"  # is not one of them; conftest.py removes it
 _LOCK = threading.Lock()
@@ -71,7 +72,8 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -97,7 +99,12 @@ def fork(arguments: Sequence[str], output: IO[bytes]) -> Forked:
     status, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its, _LOCK:
         socket.send_fds(_forker(os.getpid()), [request], [output.fileno(), its.fileno()])
-    return Forked(int(status.recv(16)), status)
+    status.settimeout(START_SECONDS)
+    pid = status.recv(16)
+    if not pid:
+        _forker.cache_clear()
+        raise OSError("the process that forks brokers has ended: the next broker gets a new one")
+    return Forked(int(pid), status)
 
 
 class _Request(NamedTuple):
