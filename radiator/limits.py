@@ -150,5 +150,5 @@ ARCHIVE_UNIT_BYTES = 1 * GIB  # of one log that may become one file: some 10 s o
 ARCHIVE_SHARED_UNIT_BYTES_MAX = 16 * MIB  # what a log has more has a file of its own: reading that log reads no others
 ARCHIVE_SHARED_LOGS_MAX = 4_096  # in a file: a commit names each of them, with some 200 bytes
 ARCHIVE_COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool
-ARCHIVE_FILE_SECONDS = 0.03  # of work for each file of a commit, at least: a file costs 10 ms, a log may have many days
+ARCHIVE_FILE_SECONDS = 0.03  # times the files, if that is more than the next: a file takes 10 ms, and some have many
 ARCHIVE_COMMIT_SECONDS = 3.0  # of work that is not committed: then a commit follows, or the next log is left to another

@@ -280,7 +280,7 @@ FAULTS = {
     "listen: []": "listen: expected a list such as",
     "listen: [stomp://h:1, stomp://h:1]": "listen[1]: stomp://h:1 is in the list twice",
     "listen: [stomp://h:65536]": "listen[0]: expected a port of 0 to 65535",
-    "listen: ['http://h:1']": "listen[0]: expected stomp://HOST:PORT, stomp+tls://HOST:PORT,",
+    "listen: ['http://h:1']": "listen[0]: expected HOST:PORT, stomp://HOST:PORT, stomp+tls://HOST:PORT,",
     "listen: [stomp://h:1/x]": "listen[0]: expected no path: only ws:// and wss:// have one, got",
     "listen: [stomp+tls://h]": "listen[0]: stomp+tls:// needs a certificate: expected tls: {cert: FILE, key: FILE}",
     "listen: [{tls: {cert: a}}]": "listen[0]: expected url: too",
@@ -451,7 +451,7 @@ def test_a_listen_url_is_read_and_written(url: str, listen: Listen) -> None:
     ],
 )
 def test_what_is_no_listen_url_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"expected stomp://HOST:PORT, .* or unix:PATH, got"):
+    with pytest.raises(ConfigError, match=r"expected HOST:PORT, stomp://HOST:PORT, .* or unix:PATH, got"):
         parse_listen(url)
 
 

@@ -2,8 +2,8 @@
 
 ``load`` reads the commits into a ``State``; ``commit`` adds one behind the state that it was made from, under a name
 that must be new. If that name exists, the result is a ``Conflict``, and the caller loads again: so two archivers at
-once have the same effect as one after the other. Every ``CHECKPOINT_COMMITS`` commits the state is written as one file,
-so that a load reads few files; commits are never removed.
+once have the same effect as one after the other. Every ``CHECKPOINT_COMMITS`` commits, and after one of
+``CHECKPOINT_BYTES``, the state is written as one file, so that a load reads few files; commits are never removed.
 
 Any reader of Delta may read the table. Commits and checkpoints of other programs are read here too, as far as they add
 no files: properties, a vacuum.

@@ -85,7 +85,12 @@ def _places(batch: pa.RecordBatch, names: Names) -> Places:
 
 
 def sorted_rows(batches: Sequence[pa.RecordBatch], names: Names) -> pa.RecordBatch:
-    """Return all rows, at least one, as one batch, sorted by day, destination and offset."""
+    """Return all rows as one batch, sorted by day, destination and offset.
+
+    Args:
+        batches: The rows, at least one.
+        names: The partitions and destinations that the rows have by number.
+    """
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     places, offsets = _places(batch, names), batch.column("offset").to_numpy()
     places -= places.min()

@@ -1,7 +1,7 @@
 """Write records of units, which come in the order of offsets, to a file for each day, sorted as ``sorting`` does.
 
 Rows wait in memory. When there are ``run_bytes`` of them, they are written, sorted, to *runs* in the spool. At the end
-the runs of each day are merged into its file.
+the runs are merged. Their rows come by day, and each day is a file.
 
 A unit that is *alone* may be large. Its days follow one another, since receive times never fall in a partition, so one
 file is open at a time. As long as that has one destination, its rows are in its order, and are written to the file
@@ -40,7 +40,7 @@ from radiator.limits import MIB
 
 RUN_BYTES = 64 * MIB  # of rows that are sorted at a time
 PIECE_BYTES = 4 * MIB  # of each run that is in memory while they are merged
-RUNS_MAX = 16  # of a file, so that the spool has at most 1 GiB of them: the log may be compressed
+RUNS_MAX = 16  # of a unit that is alone: the spool has at most 1 GiB of them, although the log may be compressed
 DECODED_ROWS = 8_192  # bodies that are decoded at a time: each is several Python objects until it is in a column
 
 
@@ -117,7 +117,7 @@ def _only(batches: Iterator[pa.RecordBatch], keep: Mask) -> Iterator[pa.RecordBa
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
-    """Yield each day of rows that are next to one another, and their range."""
+    """Yield each run of rows of one day: the day, the first row, and the row after the last one."""
     days = batch.column("receive_ns").to_numpy() // DAY_NS
     cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
     for start, stop in itertools.pairwise(cuts):
@@ -126,7 +126,7 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
 
 
 def _different(numbers: NDArray[np.int32]) -> set[int]:
-    """Return the different ones of numbers."""
+    """Return the distinct numbers."""
     return set(np.flatnonzero(np.bincount(numbers)).tolist())
 
 
@@ -238,6 +238,7 @@ class Split:
         self._dropped.append(range(self._base, len(self._names.pairs)))
         for day, spans in self._spans.items():
             self._spans[day] = [each for each in spans if each.partition != self.partition]
+        self._spans = {day: spans for day, spans in self._spans.items() if spans}
 
     def finish(self) -> list[SpooledFile]:
         """Close all files, and return them."""

@@ -33,7 +33,8 @@ LEVELS = ("debug", "info", "warning", "error")
     "--listen",
     metavar="URL",
     multiple=True,
-    help="Listen here instead of the addresses in the file: HOST:PORT, stomp+tls://... or unix:PATH. May be repeated.",
+    help="Listen here instead of the addresses in the file: HOST:PORT, unix:PATH or a URL (stomp, stomp+tls, ws, wss). "
+    "May be repeated.",
 )
 @click.option("--data", metavar="DIR", help="Data directory instead of the one in the file.")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level to log, instead of the one in the file.")

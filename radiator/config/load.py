@@ -51,7 +51,8 @@ SETTINGS_FIELDS: Final = frozenset(key.field for key in SETTINGS)
 
 VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 LISTEN_EXPECTED: Final = (
-    "expected stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH"
+    "expected HOST:PORT, stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH "
+    "or unix:PATH"
 )
 _HOST = r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._*-]+"
 _HOST_AND_PORT = re.compile(rf"({_HOST}):[0-9]{{1,5}}")
