@@ -8,9 +8,8 @@ The broker may rewrite a sealed segment after a range of it was planned. Offsets
 range is read by positions only while everything fits: the batch at its start is the planned one (by offset and salt),
 and each next batch follows. Otherwise the rest is read again by offsets, from the start of the file. Only that second
 read reports losses. It continues at the batch that ``storage.segment`` finds after the damage, as all readers do, and
-reports the offsets before it. A length or an offset that is neither covered by a
-correct crc nor confirmed is never used. Offsets that a batch covers
-without a record were removed on purpose and are not a loss.
+reports the offsets before it. A length or an offset that is neither covered by a correct crc nor confirmed is never
+used. Offsets that a batch covers without a record were removed on purpose and are not a loss.
 
 Uses batch headers. Must not import columns, Spark or planning.
 Invariant: the records of the yielded batches (inside the offsets of each chunk), the records removed on purpose, and
