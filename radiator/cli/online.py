@@ -228,9 +228,14 @@ def disconnect(session: str, reason: str, yes: bool, broker: BrokerOptions, as_j
 
     The client gets an ERROR with the code `disconnected`, and may connect again. Needs the admin right over everything.
     """
-    confirm(f"disconnect {session}", yes)
-    done = broker.ask("clients.disconnect", session=session, reason=reason)
-    put_result(as_json, done, f"{done['disconnected']} is disconnected")
+    from radiator.client.admin import ask
+
+    with broker.connect_admin() as connection:
+        if not yes:
+            ask(connection, "clients.show", session=session)  # an unknown client is an error, and no question
+        confirm(f"disconnect {session}", yes)
+        done = ask(connection, "clients.disconnect", session=session, reason=reason)["disconnected"]
+    put_result(as_json, {"disconnected": done}, f"{done} is disconnected")
     return OK
 
 

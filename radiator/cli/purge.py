@@ -21,7 +21,7 @@ from radiator.cli.common import (
     put_text,
     say,
 )
-from radiator.cli.selection import check_store
+from radiator.cli.selection import check_store, destinations_of
 from radiator.words import are, counted
 
 
@@ -52,11 +52,18 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
             "the broker and give --data",
         )
     doing = "settle all waiting messages of" if queue else "drop the whole history of"
-    where = f"at {broker.url}" if data is None else f"in {data}"
-    confirm(f"{doing} {destination} {where}", yes)
     if data is not None:
+        if not yes:
+            _check_stored(data, destination)
+        confirm(f"{doing} {destination} in {data}", yes)
         return _offline(data, destination, queue, as_json)
-    done = broker.ask("queues.purge", name=destination)
+    from radiator.client.admin import ask
+
+    with broker.connect_admin() as connection:
+        if not yes:
+            ask(connection, "destinations.show", name=destination)  # an unknown name is an error, and no question
+        confirm(f"{doing} {destination} at {broker.url}", yes)
+        done = ask(connection, "queues.purge", name=destination)
     held = (done["in_flight"] or 0) + (done["dead_lettering"] or 0)
     if held:
         say(
@@ -66,6 +73,28 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
     fields = {"destination": destination, "settled": done["purged"], "held": held}
     put_result(as_json, fields, f"{counted(done['purged'], 'message')} of {destination} settled")
     return OK
+
+
+def _check_stored(data: str, destination: str) -> None:
+    """Check that the files have something of a destination, without the lock of the store.
+
+    Until a start has replayed the journal, the files may lack destinations. Then nothing is checked here.
+
+    Raises:
+        NoSuchDestination: Nothing is stored under this name.
+    """
+    from radiator.broker.logs.cursor_names import of_queue
+    from radiator.storage import layout
+    from radiator.storage.files import FileSystem
+    from radiator.storage.reader import list_cursors, list_partitions
+    from radiator.upkeep.purge import NoSuchDestination
+
+    stored = destinations_of(data)
+    if stored is None or FileSystem().listdir(layout.journal_path(data)):
+        return
+    names = stored.union(each.name for each in list_partitions(data))
+    if destination not in names and of_queue(destination) not in {each.name for each in list_cursors(data)}:
+        raise NoSuchDestination(data, destination)
 
 
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:

@@ -28,7 +28,15 @@ REMEDY = "stop it first, or purge a queue through it, with --url"
 
 
 class NoSuchDestination(StorageError):
-    """Nothing of that name is stored here."""
+    """Nothing is stored for a destination.
+
+    Args:
+        root: The data directory.
+        destination: The destination.
+    """
+
+    def __init__(self, root: str, destination: str) -> None:
+        super().__init__(f"{root}: nothing is stored for {destination}; `radiator ls` lists the destinations")
 
 
 class Purged(NamedTuple):
@@ -85,9 +93,7 @@ def purge(
             and (partition.name in over or destination in (partition.name, *partition.destinations))
         ]
         if not partitions:
-            raise NoSuchDestination(
-                f"{root}: nothing is stored for {destination}; `radiator ls` lists the destinations"
-            )
+            raise NoSuchDestination(root, destination)
         if queue or over:
             for partition in partitions:
                 fan_out = _fan_out_cursors(store, partition, cursor_name.removesuffix(destination)) - {cursor_name}

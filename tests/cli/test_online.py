@@ -388,11 +388,15 @@ def test_the_counters_of_a_broker_are_printed(address: str, capfdbinary: Any) ->
 
 def test_a_client_is_disconnected(address: str, capfdbinary: Any) -> None:
     with connect(address) as connection:
-        assert run(["disconnect", connection.session]) == 2  # it asks first, and there is nobody to answer
+        assert run(["disconnect", connection.session]) == 2
+        assert b"confirm with --yes" in capfdbinary.readouterr().err
         assert printed(capfdbinary, "disconnect", connection.session, "--reason", "for a test", "-y") == (
             f"{connection.session} is disconnected\n".encode()
         )
         with pytest.raises(ServerError, match="disconnected") as caught:
             connection.send("/queue/a", "x", receipt=True)
         assert "for a test" in str(caught.value)
-    assert run(["disconnect", connection.session, "-y"]) == 5
+    for confirmed in (["-y"], []):
+        assert run(["disconnect", connection.session, *confirmed]) == 5
+        err = capfdbinary.readouterr().err
+        assert f"there is no client '{connection.session}'".encode() in err and b"confirm" not in err

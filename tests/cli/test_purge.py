@@ -13,6 +13,7 @@ from radiator.cli import purge as module
 from radiator.cli.main import run
 from radiator.client import connect
 from tests.running import BrokerProcess
+from tests.storage.driving import ALWAYS, commit, opened, put
 
 
 @pytest.fixture
@@ -49,9 +50,12 @@ def test_a_name_that_does_not_exist_is_not_found_and_the_closest_one_is_shown(
 ) -> None:
     with connect(address) as connection:
         connection.send("/queue/spelt", "stays", receipt=True)
-    assert run(["purge", "/queue/spellt", "--yes"]) == 5
-    out, err = capfd.readouterr()
-    assert out == "" and "Did you mean '/queue/spelt'?" in err
+    for confirmed in (["--yes"], []):
+        assert run(["purge", "/queue/spellt", *confirmed]) == 5
+        out, err = capfd.readouterr()
+        assert out == "" and "Did you mean '/queue/spelt'?" in err and "confirm" not in err
+    assert run(["purge", "/queue/spelt"]) == 2
+    assert "confirm with --yes" in capfd.readouterr().err
     assert bodies(address, "/queue/spelt") == ["stays"]
 
 
@@ -165,15 +169,42 @@ def test_of_a_topic_it_says_what_to_do(address: str, capfd: pytest.CaptureFixtur
     assert "give --data" in capfd.readouterr().err
 
 
-def test_without_a_terminal_it_does_nothing_unasked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "partitions").mkdir()
-    assert run(["purge", "/topic/t", "--data", str(tmp_path)]) == 2
+@pytest.fixture
+def stored(tmp_path: Path) -> str:
+    """A data directory with a message of /topic/t, and one of /topic/other in a shared log."""
+    store, _ = opened(root=str(tmp_path))
+    put(store.partition("/topic/t", ALWAYS), b"x", destination="/topic/t")
+    put(store.partition("shared", ALWAYS), b"x", destination="/topic/other")
+    commit(store)
+    store.close()
+    (tmp_path / "LOCK").unlink()
+    return str(tmp_path)
+
+
+def test_without_a_terminal_it_does_nothing_unasked(stored: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("/topic/t", "/topic/other"):
+        assert run(["purge", name, "--data", stored]) == 2
+        assert "confirm with --yes" in capfd.readouterr().err
+    assert not Path(stored, "LOCK").exists()
+
+
+def test_of_a_name_without_messages_it_does_not_ask(stored: str, capfd: pytest.CaptureFixture[str]) -> None:
+    said = f"radiator: {stored}: nothing is stored for /topic/none; `radiator ls` lists the destinations\n"
+    assert run(["purge", "/topic/none", "--data", stored]) == 5
+    assert capfd.readouterr().err == said
+    assert not Path(stored, "LOCK").exists()
+    assert run(["purge", "/topic/none", "--data", stored, "--yes"]) == 5
+    assert capfd.readouterr().err == said
+
+
+def test_it_asks_about_a_name_that_only_the_journal_may_have(stored: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path(stored, "journal").mkdir(exist_ok=True)
+    Path(stored, "journal", "0000000001.rjl").touch()
+    assert run(["purge", "/topic/none", "--data", stored]) == 2
     assert "confirm with --yes" in capfd.readouterr().err
-    assert not (tmp_path / "LOCK").exists()
 
 
-def test_on_a_terminal_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "partitions").mkdir()
+def test_on_a_terminal_it_asks(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def confirm(text: str, **options: Any) -> None:
@@ -182,8 +213,8 @@ def test_on_a_terminal_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(module.click, "confirm", confirm)
-    assert run(["purge", "/topic/t", "--data", str(tmp_path)]) == 130
-    assert asked == [f"drop the whole history of /topic/t in {tmp_path}?"]
+    assert run(["purge", "/topic/t", "--data", stored]) == 130
+    assert asked == [f"drop the whole history of /topic/t in {stored}?"]
 
 
 def test_a_broker_that_starts_afterwards_goes_on_with_the_next_offset(
