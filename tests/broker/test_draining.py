@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.admin import actions, readiness
+from radiator.broker.admin import connection_verbs, readiness
 from radiator.broker.clients.identity import Identity
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World, bodies
@@ -169,7 +169,7 @@ def test_a_request_can_wait_for_the_end(world: World, operator: Client) -> None:
 def test_too_many_requests_that_wait_are_refused(
     world: World, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "WAITING_MAX", 1)
+    monkeypatch.setattr(connection_verbs, "WAITING_MAX", 1)
     world.connect()
     send(operator, seconds=30, wait=True)
     assert ask(operator, wait=True)["error"]["code"] == "too-many"

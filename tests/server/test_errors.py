@@ -142,7 +142,7 @@ ELSEWHERE = {
     "not-stomp": "tests/stomp/test_connection.py",  # in the language of the peer: tests/server/test_lifecycle.py
     "taken-over": "tests/broker/durable/test_subscriptions.py",  # by what another connection does
     "bad-request": "tests/broker/admin/test_channel.py",  # in the JSON of the answer
-    "disconnected": "tests/broker/admin/test_actions.py",  # by what an administrator does
+    "disconnected": "tests/broker/admin/test_connection_verbs.py",  # by what an administrator does
     "internal": "tests/server/test_internal_errors.py",  # by a bug that is put in
 }
 

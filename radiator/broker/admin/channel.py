@@ -23,12 +23,15 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.broker.admin import (
-    actions,
     audit,
+    configuration_verbs,
+    connection_verbs,
     cursor_verbs,
     details,
     lists,
+    maintenance_verbs,
     overview,
+    queue_verbs,
 )
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import DELAYS, DELIVER_AT, without_secret
@@ -73,21 +76,21 @@ VERBS: dict[str, Verb] = {
     "destinations.show": Verb(details.destination, reads=True),
     "clients.ls": Verb(lists.clients, reads=True),
     "clients.show": Verb(details.client, reads=True),
-    "clients.disconnect": Verb(actions.disconnect),
+    "clients.disconnect": Verb(connection_verbs.disconnect),
     "stats": Verb(lists.stats, reads=True),
-    "clock": Verb(actions.clock, reads=True),
-    "clock.accept": Verb(actions.accept_clock),
-    "config.reload": Verb(actions.reload),
+    "clock": Verb(maintenance_verbs.clock, reads=True),
+    "clock.accept": Verb(maintenance_verbs.accept_clock),
+    "config.reload": Verb(configuration_verbs.reload),
     "cursors.ls": Verb(cursor_verbs.ls, reads=True),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
-    "broker.drain": Verb(actions.drain),
-    "maintenance.run": Verb(actions.run_maintenance),
-    "maintenance.status": Verb(actions.maintenance_status, reads=True),
-    "queues.pause": Verb(actions.pause, of_names=True),
-    "queues.resume": Verb(actions.resume, of_names=True),
-    "queues.purge": Verb(actions.purge, of_names=True),
-    "subscriptions.apply": Verb(actions.apply),
+    "broker.drain": Verb(connection_verbs.drain),
+    "maintenance.run": Verb(maintenance_verbs.run),
+    "maintenance.status": Verb(maintenance_verbs.status, reads=True),
+    "queues.pause": Verb(queue_verbs.pause, of_names=True),
+    "queues.resume": Verb(queue_verbs.resume, of_names=True),
+    "queues.purge": Verb(queue_verbs.purge, of_names=True),
+    "subscriptions.apply": Verb(configuration_verbs.apply),
 }
 
 

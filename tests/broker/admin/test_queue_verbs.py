@@ -1,4 +1,4 @@
-"""Purge a queue, disconnect a client."""
+"""Purge a queue."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.admin import actions
 from tests.broker.admin.asking import done, refused, user
-from tests.broker.harness import Client, World
+from tests.broker.harness import World
 
 RULES = """
 destinations:
@@ -145,35 +144,3 @@ def test_a_purge_needs_the_admin_right_over_the_queue(world: World) -> None:
     world.settle()
     assert refused(client, "queues.purge", name="/queue/plain")["code"] == "denied"
     assert done(client, "queues.purge", name="/queue/mine")["purged"] == 1
-
-
-def consumer(world: World) -> Client:
-    client = world.connect()
-    client.subscribe("/queue/plain", prefetch_count=5)
-    client.publish("/queue/plain", "1", "2")
-    world.settle()
-    assert len(client.messages()) == 2
-    return client
-
-
-def test_a_client_is_disconnected_with_the_reason_and_its_messages_return(world: World) -> None:
-    client, worker = world.connect(), consumer(world)
-    answer = done(client, "clients.disconnect", session=worker.session.id, reason="maintenance \x1b[31m")
-    assert answer["disconnected"] == worker.session.id
-    (frame,) = worker.take("ERROR")
-    assert frame.headers["error-code"] == "disconnected"
-    assert frame.body == b"maintenance \\x1b[31m"
-    assert worker.session.closing
-    assert left(world, "/queue/plain") == ["1", "2"]
-    assert refused(client, "clients.disconnect", session=worker.session.id)["code"] == "not-found"
-
-
-def test_a_client_is_not_disconnected_by_itself_or_without_the_right_over_everything(world: World) -> None:
-    client, worker = world.connect(), consumer(world)
-    assert refused(client, "clients.disconnect", session=client.session.id)["code"] == "bad-request"
-    limited = user(world, admin=["/queue/plain"])
-    assert refused(limited, "clients.disconnect", session=worker.session.id)["code"] == "denied"
-    assert not worker.session.closing
-    assert len("x" * 900) > actions.REASON_CHARS_MAX
-    done(client, "clients.disconnect", session=worker.session.id, reason="x" * 900)
-    assert len(worker.take("ERROR")[0].body) == actions.REASON_CHARS_MAX
