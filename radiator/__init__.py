@@ -1,8 +1,8 @@
-"""radiator: the log broker that speaks STOMP.
+"""radiator: a message broker that stores messages in logs and serves them over STOMP.
 
-Importing this package imports nothing else; each part is imported by its own name, so that a Spark worker
-needs no gevent and the broker needs no pyspark (``docs/architecture.md``, "Layers"). ``radiator.Broker``, a broker
-inside another program (``radiator.server.embedded``), is imported when it is asked for.
+This package imports none of its parts. Import each part by its own name; so a Spark worker needs no gevent, and the
+broker needs no pyspark (``docs/architecture.md``, "Layers"). ``radiator.Broker``, a broker inside another program
+(``radiator.server.embedded``), is imported at its first use.
 """
 
 from __future__ import annotations

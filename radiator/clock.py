@@ -1,11 +1,11 @@
-"""Two clocks, and two types that tell their moments apart.
+"""The wall clock and the monotonic clock, with a type for the times of each.
 
-The wall clock says what time it is, in nanoseconds since 1970 (UTC). It can step: NTP, an operator or a hypervisor sets
-it. Only moments that are stored or shown to people are wall times: receive times, expiry, ``deliver-at``, retention.
-The monotonic clock never steps. Time-outs, pauses, intervals, retries and heart-beats are monotonic times.
+The wall clock gives nanoseconds since 1970 (UTC). It can step, because NTP, an operator or a hypervisor sets it. Times
+that are stored or shown to people are wall times: receive times, expiry, ``deliver-at``, retention. The monotonic clock
+never steps. Time-outs, pauses, intervals, retries and heart-beats are monotonic times.
 
-The core reads no clock: its entry points take a ``Now``. The shells (server, CLI, client) read the clocks here, and a
-simulation passes numbers of its own.
+The core reads no clock: its entry points take a ``Now``. The server, the CLI and the client read the clocks with the
+functions of this module, and a simulation passes numbers of its own.
 """
 
 from __future__ import annotations
@@ -28,21 +28,26 @@ RELATIVE: Final = "-1h30m, 2 hours ago, today, yesterday 14:05 or now"
 """The forms of ``relative_time``, for error messages."""
 
 WallNs = NewType("WallNs", int)
-"""A moment: nanoseconds since 1970 (UTC), by a clock that can step."""
+"""A time of the wall clock: nanoseconds since 1970 (UTC)."""
 
 MonoNs = NewType("MonoNs", int)
-"""A moment: nanoseconds since an arbitrary point, by a clock that never steps."""
+"""A time of the monotonic clock: nanoseconds since an arbitrary point."""
 
 
 class Now(NamedTuple):
-    """Both clocks, read together."""
+    """The times of both clocks, read together.
+
+    Attributes:
+        wall: The time of the wall clock.
+        mono: The time of the monotonic clock.
+    """
 
     wall: WallNs
     mono: MonoNs
 
 
 def relative_time(text: str, now_ns: int) -> int | None:
-    """Return a moment that is written relative to now, in nanoseconds since the epoch. Days are those of UTC.
+    """Return a time that is written relative to now, in nanoseconds since the epoch. Days are those of UTC.
 
     Args:
         text: ``-1d`` or ``-1h30m`` (before now), ``2 hours ago``, ``yesterday 14:05``, ``today`` (its midnight) or
@@ -50,7 +55,7 @@ def relative_time(text: str, now_ns: int) -> int | None:
         now_ns: The current time, in nanoseconds since the epoch.
 
     Returns:
-        The moment, or None if ``text`` is in none of these forms.
+        The time, or None if ``text`` is in none of these forms.
 
     Example:
         >>> relative_time("yesterday 00:01", 90_000 * NS_PER_SECOND) // NS_PER_SECOND
@@ -72,7 +77,7 @@ def relative_time(text: str, now_ns: int) -> int | None:
 
 
 def rfc3339(ns: int) -> str:
-    """Return a moment as text in UTC with nanoseconds.
+    """Return a time as text in UTC with nanoseconds, as in RFC 3339.
 
     Args:
         ns: Nanoseconds since the epoch.
@@ -94,19 +99,19 @@ def _to_the_second(seconds: int) -> str:
 
 
 BEFORE: Final = Now(WallNs(0), MonoNs(0))
-"""Earlier than every present time, on both clocks."""
+"""A time before all present times, on both clocks."""
 
 
 # These run for each visit of a connection. A Python call costs as much as reading a clock, so these are the functions
 # of ``time`` themselves, with other types.
 
 now_ns: Callable[[], WallNs] = time.time_ns  # type: ignore[assignment]
-"""Read the wall clock."""
+"""Return the present time of the wall clock."""
 
 monotonic_ns: Callable[[], MonoNs] = time.monotonic_ns  # type: ignore[assignment]
-"""Read the monotonic clock."""
+"""Return the present time of the monotonic clock."""
 
 
 def now() -> Now:
-    """Read both clocks."""
+    """Return the present time of both clocks."""
     return tuple.__new__(Now, (now_ns(), monotonic_ns()))

@@ -1,11 +1,10 @@
-"""Every error that radiator raises on purpose, sorted by whose fault it is.
+"""The base classes of all errors that radiator raises on purpose.
 
-ProtocolError is the peer's, ConfigError the operator's, StorageError the disk's, ClientError is what our own client
-tells its caller. Anything else that escapes is a bug of ours and is meant to be loud.
+The class names the cause: the peer (``ProtocolError``), the configuration (``ConfigError``), or the disk and its files
+(``StorageError``). The client raises ``ClientError``. Any other exception is a bug in radiator.
 
-Every message carries both sides, what was expected and what came, and where there is one the header or the YAML key
-that changes it. ``ERROR_CODES`` is the one table of the stable words that stand in the ``error-code`` header of an
-ERROR frame; the documents and the tests iterate over it.
+A message says what was expected and what came, and names the header or the YAML key that changes it, if there is one.
+``ERROR_CODES`` has all values of the header ``error-code`` of an ERROR frame. They are stable.
 """
 
 from __future__ import annotations
@@ -51,14 +50,16 @@ ERROR_CODES: dict[str, str] = {
 
 
 class RadiatorError(Exception):
-    """Base of all errors raised on purpose."""
+    """The base class of all errors that radiator raises on purpose."""
 
 
 class ProtocolError(RadiatorError):
-    """The peer broke the protocol or a limit.
+    """The peer broke the protocol or a limit, or asked for something that the broker refuses.
 
-    ``code`` is a key of ERROR_CODES, ``message`` one line for people, ``detail`` the text of the ERROR frame's body
-    (the limit, what came, and the key or header that changes it).
+    Args:
+        code: The value of the header ``error-code``, a key of ``ERROR_CODES``.
+        message: The value of the header ``message``: one line for people.
+        detail: The body of the ERROR frame: the limit, what came, and the key or header that changes it.
     """
 
     def __init__(self, code: str, message: str, detail: str = "") -> None:
@@ -89,15 +90,20 @@ class Conflict(ProtocolError):
 
 
 class ConfigError(RadiatorError):
-    """The operator's configuration cannot be used. ``str()`` names file, line, key, what was expected and what came."""
+    """The configuration cannot be used. The message has the file, the line, the key, and what was expected and came."""
 
 
 class StorageError(RadiatorError):
-    """The disk, or the files on it, failed us. ``str()`` names the path and the remedy."""
+    """A file cannot be read, written or used. The message has the path and the remedy."""
 
 
 class MemoryFull(StorageError):
-    """What is kept in memory may not grow. ``everywhere``: all memory partitions together, and not only this one."""
+    """A memory partition may not grow.
+
+    Args:
+        text: The message, with the limit.
+        everywhere: True if all memory partitions together have reached their limit, False if only this one has.
+    """
 
     def __init__(self, text: str, everywhere: bool) -> None:
         super().__init__(text)
@@ -105,14 +111,17 @@ class MemoryFull(StorageError):
 
 
 class ClientError(RadiatorError):
-    """What ``radiator.client`` raises: cannot connect, timed out, or the broker answered ERROR."""
+    """The base class of the errors of ``radiator.client``: no connection, a time-out, or an ERROR of the broker."""
 
 
 _SECRET = re.compile("~[0-9a-f]{32}")
 
 
 def printable(text: str) -> str:
-    """For a log, which is read at a terminal: what a peer or a plug-in has chosen, on one line, without escapes, and
-    without the secret of a temporary queue's address, which a peer may say anywhere."""
+    """Return text of a peer or a plug-in as it may be logged: on one line, without control characters and secrets.
+
+    Args:
+        text: Any text. It may contain the secret of the address of a temporary queue, which is left out.
+    """
     text = _SECRET.sub("~...", text)
     return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -1,7 +1,7 @@
-"""Every limit, in one place, with its reason. A number carries its unit in its name.
+"""All limits, each with its reason. The name of a limit contains its unit.
 
-Those that an operator may change are keys under ``limits:`` of the YAML file (``docs/configuration.md``); the values
-here are their defaults. The others are properties of the design.
+Some limits are defaults of keys under ``limits:`` of the YAML file (``docs/configuration.md``). The others cannot be
+changed.
 """
 
 from __future__ import annotations

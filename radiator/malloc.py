@@ -1,7 +1,4 @@
-"""glibc's memory allocator: what it keeps of freed memory. Other C libraries are left as they are.
-
-Knows: ``ctypes``. Must not know: who frees what.
-"""
+"""Set how much freed memory the allocator of glibc keeps. With another C library the functions do nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +10,15 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def keep_freed(size: int) -> bool:
-    """Keep up to ``size`` bytes of freed memory for the next use, and take blocks below half of that from it.
+    """Make the allocator keep freed memory for the next use.
+
+    Args:
+        size: The number of bytes to keep at most. Blocks of less than half of it are taken from the kept memory.
 
     Returns:
-        True if the allocator has taken it over; False on a C library that cannot.
+        True if the allocator accepted the setting, False with another C library.
+
+    Source: mallopt(3), ``M_TRIM_THRESHOLD`` and ``M_MMAP_THRESHOLD``.
     """
     mallopt = _function("mallopt")
     return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, size // 2) & mallopt(_M_TRIM_THRESHOLD, size))
@@ -25,10 +27,12 @@ def keep_freed(size: int) -> bool:
 def trim() -> bool:
     """Return all freed memory to the system, also pages between blocks that are in use.
 
-    This takes about 0.4 ms for each MiB; threads that allocate meanwhile wait for a part of that.
+    This takes about 0.4 ms for each MiB. Threads that allocate meanwhile wait for a part of that time.
 
     Returns:
-        True if memory was returned; False if there was none, or on a C library that cannot.
+        True if memory was returned, False if there was none, or with another C library.
+
+    Source: malloc_trim(3).
     """
     malloc_trim = _function("malloc_trim")
     return malloc_trim is not None and bool(malloc_trim(0))

@@ -1,12 +1,12 @@
-"""The account of the memory that clients can make the broker use (``limits.memory``).
+"""Count the memory that clients can make the broker use (``limits.memory``).
 
-Each kind of use is a share. The owner of the memory reports every change to its share, as a difference in bytes, so
-that reading a total costs nothing. The account refuses nothing by itself: an owner asks its share whether more fits.
+Each kind of use has a share. The module that holds the memory adds every change to its share, as a difference in bytes,
+so totals need no computation. The account refuses nothing: before it takes memory, the module calls ``fits``.
 
-A share may grow while the whole account is below a part of ``limits.memory``. These parts differ, so that memory which
-one kind of use fills up still leaves room for the kinds that help to empty it: messages in memory end first, then
-transactions and subscriptions (a consumer needs them to take those messages), and unfinished frames last (an ACK is
-one). Some shares also have a part that they may use whatever the others do.
+A share may grow while all shares together are below a part of ``limits.memory``. This part differs between shares, so
+one full share leaves room for those that help to empty it. Messages in memory reach their limit first, then
+transactions and subscriptions, which a consumer needs to take those messages, and last unfinished frames, because an
+ACK is one. Some shares also have a part that they may use whatever the others use.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ LOGINS: Final = "logins"  # the same of connections that are not logged in
 
 
 class Part(NamedTuple):
-    """What a share may use, as parts of ``limits.memory``."""
+    """The limits of a share, as parts of ``limits.memory``.
 
-    most: float  # by this share alone
-    together: float  # by all shares, while this one grows
-    sure: float = 0.0  # by this share, whatever the others use
+    Attributes:
+        most: The limit of this share.
+        together: The limit of all shares together, above which this one may not grow.
+        sure: The part that this share may use whatever the others use.
+    """
+
+    most: float
+    together: float
+    sure: float = 0.0
 
 
 PARTS: Final[dict[str, Part]] = {
@@ -38,10 +44,14 @@ PARTS: Final[dict[str, Part]] = {
 
 
 class MemoryAccount:
-    """All shares together.
+    """The account: all shares, and their sum.
 
     Args:
-        bytes_max: what all shares may use together, in bytes (``limits.memory``).
+        bytes_max: The limit of all shares together, in bytes (``limits.memory``).
+
+    Attributes:
+        bytes: The sum of all shares, in bytes.
+        shares: The shares, by name.
     """
 
     __slots__ = ("bytes", "bytes_max", "shares")
@@ -53,7 +63,11 @@ class MemoryAccount:
         self.resize(bytes_max)
 
     def resize(self, bytes_max: int) -> None:
-        """Set what all shares may use together, in bytes. Shares that use more may not grow."""
+        """Set the limit of all shares together. A share that uses more than its new limit may not grow.
+
+        Args:
+            bytes_max: The limit, in bytes (``limits.memory``).
+        """
         self.bytes_max = bytes_max
         for share in self.shares.values():
             share.resize(bytes_max)
@@ -64,22 +78,23 @@ class MemoryAccount:
         return [name for name, share in self.shares.items() if share.full]
 
     def figures(self) -> dict[str, int]:
-        """Bytes by share, and ``total`` and ``limit``."""
+        """Return the bytes by share, their sum as ``total``, and ``limit``."""
         used = {name: share.bytes for name, share in self.shares.items()}
         return {**used, "total": self.bytes, "limit": self.bytes_max}
 
 
 class MemoryShare:
-    """One kind of use. ``bytes`` is what it uses now.
+    """The memory of one kind of use.
 
     Args:
-        account: the account that it is a part of.
-        name: one of the keys of ``PARTS``.
+        account: The account that the share belongs to.
+        name: A key of ``PARTS``.
 
     Attributes:
-        bytes_max: what this share may use, in bytes.
-        together_bytes_max: what all shares may use together while this one grows, in bytes.
-        sure_bytes: what this share may use whatever the others use, in bytes.
+        bytes: The bytes in use.
+        bytes_max: The limit of this share, in bytes.
+        together_bytes_max: The limit of all shares together, above which this one may not grow, in bytes.
+        sure_bytes: The bytes that this share may use whatever the others use.
     """
 
     __slots__ = ("account", "bytes", "bytes_max", "name", "sure_bytes", "together_bytes_max")
@@ -91,32 +106,32 @@ class MemoryShare:
         self.bytes = 0
 
     def resize(self, bytes_max: int) -> None:
-        """Compute the limits of this share from ``limits.memory``."""
+        """Set the limits of this share to its parts of ``bytes_max``, which is ``limits.memory`` in bytes."""
         part = PARTS[self.name]
         self.bytes_max = int(bytes_max * part.most)
         self.together_bytes_max = int(bytes_max * part.together)
         self.sure_bytes = int(bytes_max * part.sure)
 
     def add(self, change: int) -> None:
-        """Count ``change`` bytes more, or fewer if it is negative."""
+        """Add ``change`` bytes, or remove some if it is negative."""
         self.bytes += change
         self.account.bytes += change
         assert self.bytes >= 0, (self.name, self.bytes, change)
 
     @property
     def full(self) -> bool:
-        """Whether it uses more than it may."""
+        """Whether this share uses more than it may."""
         return not self.fits(0)
 
     def fits(self, size: int) -> bool:
-        """Whether it may grow by ``size`` bytes."""
+        """Return True if this share may grow by ``size`` bytes."""
         used = self.bytes + size
         if used > self.bytes_max:
             return False
         return used <= self.sure_bytes or self.account.bytes + size <= self.together_bytes_max
 
     def usage(self) -> str:
-        """What is used and by what, for the detail of an ERROR or a line of the log."""
+        """Return the limit and the memory in use by share, as text for an ERROR or a line of the log."""
         shares = self.account.shares.values()
         parts = ", ".join(f"{share.name} {share.bytes}" for share in shares if share.bytes)
         limit = min(self.bytes_max, self.together_bytes_max)

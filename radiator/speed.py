@@ -1,8 +1,8 @@
 """Choose between the compiled functions of radiator and the same functions in Python.
 
-The extension ``radiator._speed`` is optional. Each of its functions has a twin of the same name in Python, which
-is decorated with ``accelerated`` and documented there; both give the same results and errors. No other module imports
-the extension. ``RADIATOR_PURE=1`` in the environment leaves it unused.
+The extension ``radiator._speed`` is optional. Each of its functions exists in Python too, under the same name, where it
+is documented and decorated with ``accelerated``. Both versions give the same results and raise the same errors. No
+other module imports the extension. With ``RADIATOR_PURE=1`` in the environment it is not used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {}  # n
 
 
 def _load(forced: str) -> tuple[ModuleType | None, str]:
-    """Return the extension, None if it is not to be used, and a word for what is in use."""
+    """Return the extension, or None if it is not used, and the text of ``IN_USE``."""
     if forced not in ("", "0"):
         return None, f"pure Python, {VARIABLE} is set"
     try:
@@ -37,7 +37,11 @@ _extension, IN_USE = _load(os.environ.get(VARIABLE, ""))
 
 
 def accelerated(pure: Function) -> Function:
-    """Return the compiled function with the name of ``pure``, or ``pure`` where the extension is not in use."""
+    """Return the compiled version of a function, or the function itself if the extension is not used.
+
+    Args:
+        pure: The version in Python.
+    """
     compiled: Function | None = getattr(_extension, pure.__name__, None)
     PAIRS[pure.__name__] = pure, compiled
     return pure if compiled is None else compiled

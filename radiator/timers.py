@@ -1,8 +1,8 @@
 """A heap of timers on one clock.
 
-A timer belongs to a key, and each key has one at most: the earliest that was set since it last fired. Timers of a wall
-clock and timers of the monotonic clock never share a heap, so a step of the wall clock moves no entry: each heap is
-compared with the present time of its own clock.
+A timer belongs to a key. Each key has at most one timer: the earliest that was set since it last fired. A heap has the
+timers of one clock, the wall clock or the monotonic clock, and is compared with the present time of that clock. So a
+step of the wall clock changes no timer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ Key = TypeVar("Key")
 
 
 class _Timer(Generic[Moment, Key]):
-    """A timer in the heap. One that was cancelled or set anew stays there as stale, without its key: a key may hold
-    megabytes, and its moment may be far away."""
+    """A timer in the heap.
+
+    A timer that was cancelled or replaced stays in the heap until its time or the next clean-up. It loses its key at
+    once, because a key may hold megabytes.
+    """
 
     __slots__ = ("due_ns", "key")
 
@@ -33,7 +36,8 @@ class Timers(Generic[Moment, Key]):
     """Timers by key, on the clock that ``Moment`` names (``MonoNs`` or ``WallNs``).
 
     Attributes:
-        next_ns: The earliest moment; NEVER_NS if no timer is set. Read several times in each turn, so it costs no call.
+        next_ns: The earliest time; ``NEVER_NS`` if no timer is set. An attribute is faster to read than a property, and
+            each turn reads it several times.
     """
 
     __slots__ = ("_due", "_heap", "_numbers", "next_ns")
@@ -48,7 +52,7 @@ class Timers(Generic[Moment, Key]):
         return len(self._due)
 
     def at(self, due_ns: Moment, key: Key) -> None:
-        """Set the timer of ``key``. A timer that is set already stays if it is earlier."""
+        """Set the timer of ``key``, unless it has an earlier one."""
         before = self._due.get(key)
         if before is not None:
             if before.due_ns <= due_ns:
@@ -70,7 +74,7 @@ class Timers(Generic[Moment, Key]):
             self._clean()
 
     def due(self, now_ns: Moment) -> list[Key]:
-        """Remove the timers whose moment has come. Returns their keys, the earliest first."""
+        """Remove the timers up to ``now_ns``, and return their keys, the earliest first."""
         found = []
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
