@@ -12,6 +12,7 @@ expected, what came, and the nearest name; all faults of a file are reported at 
     settings     the table of a destination's settings, of what a rule adds to them, and of the limits
     model        the other values of a configuration
     schema       the tables of keys for each place of the file, and of keys that this version does not offer
+    rule_checks  the keys of a rule that need or exclude one another
     load         reads nodes by the tables
     users        the users file, read in the same way
     users_edit   changes one user's entry in it, as text

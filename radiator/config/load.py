@@ -13,14 +13,14 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Mapping as MappingABC
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from radiator.config import schema
-from radiator.config.keys import ONLY_OFF, REFUSED, Key
+from radiator.config import rule_checks, schema
+from radiator.config.keys import Key
 from radiator.config.model import (
     ArchiveRule,
     AuthConfig,
@@ -33,6 +33,7 @@ from radiator.config.model import (
     Tls,
 )
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
+from radiator.config.rule_checks import RuleKeys
 from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
 from radiator.config.subscriptions import SUBSCRIPTION, DeclaredSubscription
 from radiator.config.values import BOOLEAN, ValueType
@@ -41,7 +42,6 @@ from radiator.errors import ConfigError
 T = TypeVar("T")
 Tree: TypeAlias = "MappingABC[str, Key | MappingABC[str, Key]]"
 
-EVER: Final = 1 << 63  # nanoseconds
 FAULTY: Final = object()  # in place of a value that could not be read
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a larger file is not a configuration
 
@@ -173,7 +173,8 @@ class Loader:
                 own = self.table(node, SETTINGS, "defaults")
                 default_rule.update(own)
                 if isinstance(node, Mapping):
-                    self.check_unacked(node, "defaults", own, default_rule)
+                    keys = RuleKeys(node.items, own, default_rule)
+                    self.report(node, "defaults", rule_checks.unacked_faults(keys))
             if (node := root.items.get("listen")) is not None:
                 listen = self.listeners(node, values)
             if (node := root.items.get("destinations")) is not None:
@@ -329,8 +330,9 @@ class Loader:
         for path, item in self.items(node, "destinations", "a list of rules such as - match: /topic/>"):
             own = self.table(item, schema.RULE, path)
             if isinstance(item, Mapping):
-                self.check_rule(item, path, own, {**default_rule, **own})
-                rules.append(_rule({**default_rule, **own}, item.line))
+                whole = {**default_rule, **own}
+                self.report(item, path, rule_checks.faults(RuleKeys(item.items, own, whole)))
+                rules.append(_rule(whole, item.line))
         return rules
 
     def archive(self, node: Node) -> list[ArchiveRule]:
@@ -388,48 +390,11 @@ class Loader:
                 self.fault(value.line, f"{path}.{name}", str(error))
         return tuple(found)
 
-    def check_rule(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
-        """Check keys that need or exclude one another.
-
-        Args:
-            node: The rule.
-            path: Its path.
-            own: The values of its keys.
-            whole: The same, with the values of ``defaults:``.
-        """
-
-        def fault(key: str, text: str) -> None:
-            self.fault(node.key_lines[key.partition(".")[0]], f"{path}.{key}", text)
-
-        if ("match" in node.items) == ("match_regex" in node.items):
-            self.fault(node.line, path, "expected one of match: and match_regex:")
-        if whole["store"] == "memory":
-            refused = (key.section for key in SETTINGS if key.in_memory is REFUSED and key.section in node.items)
-            switched_on = (key.path for key in SETTINGS if key.in_memory is ONLY_OFF and own.get(key.field))
-            for key in dict.fromkeys((*refused, *switched_on)):
-                fault(key, "has no effect with store: memory; leave it out")
-        if "on_full" in own and (why := _on_full_fault(own, whole)):
-            fault("on_full", why)
-        if (own.get("redeliver_delay_ns") or 0) > own.get("redeliver_max_delay_ns", EVER):
-            fault("redeliver", "expected a max_delay that is not less than delay")
-        self.check_unacked(node, path, own, whole)
-        _check_limits(own, fault)
-        if own.get("priority"):
-            _check_priority(own, fault)
-        asked = own.get("idle_ns") or own.get("wait_for_archive")
-        if asked and whole["idle_ns"] is not None and whole["wait_for_archive"]:
-            text = "expire.idle removes messages whether or not an archive has them; leave it or wait_for: out"
-            self.fault(node.line, path, text)
-        if own.get("compact_by") is not None and _queues_only(own):
-            fault("compact_by", "is for topics; for the settled messages of a queue use retention.acked")
-
-    def check_unacked(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
-        """Check that ``on_unacked: dead_letter`` has a dead-letter queue."""
-        if whole["on_unacked"] == "dead_letter" and whole["dead_letter"] is None:
-            key = next((key for key in ("on_unacked", "dead_letter") if key in own), None)
-            if key is not None:
-                wanted = "expected the name of a queue in dead_letter:, which on_unacked: dead_letter needs"
-                self.fault(node.key_lines[key], f"{path}.{key}", wanted)
+    def report(self, node: Mapping, path: str, faults: Iterable[rule_checks.Fault]) -> None:
+        """Add the faults of a rule, each with the line of its key."""
+        for key, text in faults:
+            line = node.key_lines[key.partition(".")[0]] if key else node.line
+            self.fault(line, f"{path}.{key}" if key else path, text)
 
     def table(self, node: Node, keys: tuple[Key, ...], path: str) -> dict[str, Any]:
         """Return the values of a table of settings."""
@@ -519,53 +484,6 @@ class Loader:
             return value
 
         return VARIABLE.sub(replace, text)
-
-
-def _check_limits(own: dict[str, Any], fault: Callable[[str, str], None]) -> None:
-    """Check that a rule with a limit of messages has a queue of its own."""
-    for key in ("max_messages", "max_bytes"):
-        if own.get(key) is None:
-            continue
-        if _topics_only(own):
-            fault(key, "limits a queue; for a topic use retention:")
-        if own.get("fan_out"):
-            fault(key, "limits a queue with consumers; with fan_out set it for the bound queues")
-
-
-def _check_priority(own: dict[str, Any], fault: Callable[[str, str], None]) -> None:
-    """Check that a rule with ``priority:`` is one of queues with one log for each priority."""
-    for key in ("partitions", "partition_by", "fan_out"):
-        if own.get(key) not in (None, 1, ()):
-            fault(key, "a queue with priorities has a log for each of them: expected priority: true without it")
-    if _topics_only(own):
-        fault("priority", "is for queues: a topic is read in order")
-
-
-def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
-    """Return why the ``on_full`` of a rule has no effect; "" if it has."""
-    if not _topics_only(own):
-        bounded = whole["max_messages"] is not None or whole["max_bytes"] is not None
-        bounded |= own["on_full"] == "block" and whole["store"] == "memory"  # where the memory of a partition ends
-        return "" if bounded else "expected max_messages: or max_bytes: too; without a limit the queue is never full"
-    # In memory, retention removes the oldest messages one by one as new ones come, as drop_oldest does.
-    retained = any(whole[field] is not None for field in ("retention_age_ns", "retention_bytes", "retention_count"))
-    if own["on_full"] == "drop_oldest" and whole["store"] == "memory" and retained:
-        return ""
-    return "a topic is never full; for a topic only drop_oldest is allowed, with store: memory and a retention:"
-
-
-def _topics_only(own: dict[str, Any]) -> bool:
-    """Return whether the rule certainly owns no queue."""
-    if "kind" in own:
-        return bool(own["kind"] == "topic")
-    return all(pattern.strip(" ").startswith("/topic/") for pattern in own.get("match", "").split(","))
-
-
-def _queues_only(own: dict[str, Any]) -> bool:
-    """Return whether the rule certainly owns no topic."""
-    if "kind" in own:
-        return bool(own["kind"] == "queue")
-    return "match" in own and all(pattern.strip(" ").startswith("/queue/") for pattern in own["match"].split(","))
 
 
 def _boolean(key: Key, text: str) -> str:
