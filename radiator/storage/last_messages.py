@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from radiator.clock import Now
@@ -67,6 +67,11 @@ class _Facts:
         self.stop = stop
 
     @property
+    def earliest_ns(self) -> int:
+        """When the first of the uncounted records was received."""
+        return self.times[self.start]
+
+    @property
     def latest_ns(self) -> int:
         """When the last of the uncounted records was received."""
         return self.times[self.stop - 1]
@@ -85,12 +90,25 @@ class _Facts:
 
 
 class _Log:
-    """One log, walked backwards. ``next`` is the batch before all that were walked over."""
+    """One log, walked backwards. ``next`` is the batch before all that were walked over, ``rank`` its place."""
 
-    __slots__ = ("_below", "_walk", "bytes_read", "directory", "end", "keys", "next", "open", "pending", "start")
+    __slots__ = (
+        "_below",
+        "_walk",
+        "bytes_read",
+        "directory",
+        "end",
+        "keys",
+        "next",
+        "open",
+        "pending",
+        "rank",
+        "start",
+    )
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, rank: int) -> None:
         partition = wanted.partition
+        self.rank = rank
         self.directory = partition.directory
         self.keys = wanted.keys
         self.open = {key for name, key in wanted.keys.items() if name in partition.destinations}  # not found yet
@@ -154,18 +172,54 @@ def _stretch(window: Window, position: int, stop: int, expected: int, below: int
     return found
 
 
+class _Order:
+    """The order in which batches are walked over: of all logs the next batch that ends latest.
+
+    Args:
+        logs: The logs. Of batches that end in the same nanosecond that of the last log comes first.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self, logs: list[_Log]) -> None:
+        self._heap: list[tuple[int, int, _Log]] = []  # minus the end of the next batch, minus the rank
+        for log in logs:
+            self.advance(log)
+
+    @property
+    def latest_ns(self) -> int:
+        """When the last record of all next batches was received."""
+        return -self._heap[0][0] if self._heap else BEFORE_ALL
+
+    def take(self) -> _Log | None:
+        """Walk over one batch, which becomes pending, and return its log. None if no log has any to look for."""
+        while self._heap:
+            log = heappop(self._heap)[2]
+            if log.open and log.next is not None:
+                log.pending.append(log.next)
+                return log
+        return None
+
+    def advance(self, log: _Log) -> None:
+        """Find the next batch of a log, unless all its destinations have their messages."""
+        if log.open:
+            log.advance()
+            if log.next is not None:
+                heappush(self._heap, (-log.next.latest_ns, -log.rank, log))
+
+
 class LastJob:
     """Find the last ``count`` messages. ``wanted``: the logs of the destination in their order."""
 
-    __slots__ = ("_heap", "_left", "_logs", "_wanted", "error", "finished", "starts")
+    __slots__ = ("_left", "_logs", "_order", "_wanted", "error", "finished", "starts")
 
     def __init__(self, wanted: Sequence[Wanted], count: int) -> None:
         self.error: StorageError | None = None
         self.finished = False
         self._wanted = wanted
-        self._logs = [_Log(each) for each in wanted]
+        self._logs = [_Log(each, rank) for rank, each in enumerate(wanted)]
         self._left = dict.fromkeys([key for each in wanted for key in each.keys.values()], count)
-        self._heap: list[tuple[int, int]] | None = None
+        self._order: _Order | None = None
         self.starts: dict[str, dict[str, int]] = {
             each.partition.name: dict.fromkeys(each.keys, log.end) for each, log in zip(wanted, self._logs, strict=True)
         }
@@ -194,47 +248,38 @@ class LastJob:
             self.error, self.finished = type(error)(f"{self._logs[0].directory}: {error}"), True
 
     def _run(self) -> None:
-        logs, heap = self._logs, self._heap
-        if heap is None:
-            for log in logs:
-                if log.open:
-                    log.advance()
-            heap = self._heap = [(-log.next.latest_ns, -rank) for rank, log in enumerate(logs) if log.next]
-            heapify(heap)
-        limit = sum(log.bytes_read for log in logs) + RUN_BYTES
+        if self._order is None:
+            self._order = _Order(self._logs)
+        order = self._order
+        limit = self._bytes_read() + RUN_BYTES
         for _ in range(RUN_BATCHES):
-            if not heap or not any(log.open for log in logs):
+            log = order.take()
+            if log is None:
                 self._count(BEFORE_ALL)
                 self.finished = True
                 return
-            rank = -heappop(heap)[1]
-            log = logs[rank]
-            facts = log.next
-            if not log.open or facts is None:
-                continue
-            after_ns = -heap[0][0] if heap else BEFORE_ALL
-            if any(each.pending for each in logs if each is not log):  # this log may get later messages
-                after_ns = max(after_ns, facts.times[facts.start])
-            log.pending.append(facts)
+            after_ns = order.latest_ns
+            if any(each.pending for each in self._logs if each is not log):  # this log may get later messages
+                after_ns = max(after_ns, log.pending[-1].earliest_ns)
             self._count(after_ns)
-            if log.open:
-                log.advance()
-                if log.next is not None:
-                    heappush(heap, (-log.next.latest_ns, -rank))
-            if sum(each.bytes_read for each in logs) > limit:
+            order.advance(log)
+            if self._bytes_read() > limit:
                 return
+
+    def _bytes_read(self) -> int:
+        return sum(log.bytes_read for log in self._logs)
 
     def _count(self, after_ns: int) -> None:
         """Count the messages received after ``after_ns`` in the batches that were walked over."""
         found: dict[str, list[tuple[int, str, _Facts, Sequence[int]]]] = {}
-        for rank, log in enumerate(self._logs):
+        for log in self._logs:
             rest = []
             for facts in log.pending:
                 since = bisect_right(facts.times, after_ns, facts.start, facts.stop)
                 for name, places in facts.places(since):
                     key = log.keys.get(name)
                     if key is not None and places and self._left[key]:
-                        found.setdefault(key, []).append((rank, name, facts, places))
+                        found.setdefault(key, []).append((log.rank, name, facts, places))
                 facts.stop = since
                 if facts.start < since:
                     rest.append(facts)
