@@ -10,19 +10,23 @@ Uses the state of an archive, and the job ``absent``.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from radiator.archive import load, open_files
+from radiator.archive import State, load, open_files
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lineage import check
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.spark import options as read_options
-from radiator.spark.jobs.damage import LOST, REMOVED, ROW, WHY, absent
+from radiator.spark.jobs.damage import LOST, REMOVED, ROW, absent, missing, removed
 from radiator.spark.uris import arrow_uri
+from radiator.storage.reader import StoredPartition
+
+BEFORE_START = "they had been removed before the archive began"
 
 
 def absent_from_both(spark: SparkSession, path: str | None, archive: str, **options: Any) -> DataFrame:
@@ -49,24 +53,21 @@ def absent_from_both(spark: SparkSession, path: str | None, archive: str, **opti
     state = load(files)
     if place is not None:
         check(place, files, state, [each for each in logs if asked.selection.wants_partition(each.name)])
-    rows = [
-        (name, REMOVED, 0, first - 1, first, None, None, "they had been removed before the archive began")
-        for name, first in state.starts.items()
-        if first
-    ]
-    rows += [
-        (each.name, REMOVED, 0, each.log_start_offset - 1, each.log_start_offset, None, None, WHY[REMOVED])
-        for each in logs
-        if each.log_start_offset and each.name not in state.ends
-    ]
+    rows = [missing(name, REMOVED, 0, first, BEFORE_START) for name, first in state.starts.items() if first]
+    rows += removed(each for each in logs if each.name not in state.ends)
     for gap in GapFinder(state, place, logs).gaps(asked.selection):
-        why, records = REMOVED if gap.settled else LOST, gap.following - gap.first
-        rows.append((gap.partition, why, gap.first, gap.following - 1, records, None, None, gap.why))
+        rows.append(missing(gap.partition, REMOVED if gap.settled else LOST, gap.first, gap.following, gap.why))
     found = spark.createDataFrame(rows, ROW)
-    begins = {each.name: max(each.log_start_offset, state.ends.get(each.name, 0)) for each in logs}
-    ends = {each.name: each.next_offset for each in logs if begins[each.name] < each.next_offset}
-    if path is not None and ends:
-        starting, ending = json.dumps({name: begins[name] for name in ends}), json.dumps(ends)
+    unarchived = _unarchived(logs, state)
+    if path is not None and unarchived:
+        starting = json.dumps({name: first for name, (first, _) in unarchived.items()})
+        ending = json.dumps({name: following for name, (_, following) in unarchived.items()})
         log = absent(spark, path, starting_offsets=starting, ending_offsets=ending, **options)
         found = found.unionByName(log.where(F.col("why") == LOST))
     return found.orderBy("partition", "first_missing")
+
+
+def _unarchived(logs: Iterable[StoredPartition], state: State) -> dict[str, tuple[int, int]]:
+    """Return the offsets, half-open, that a log has and the archive does not have yet, by partition."""
+    ranges = {each.name: (max(each.log_start_offset, state.ends.get(each.name, 0)), each.next_offset) for each in logs}
+    return {name: (first, following) for name, (first, following) in ranges.items() if first < following}

@@ -9,7 +9,7 @@ Uses the plan and the scan of ``radiator.columns``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from radiator.columns.selection import Selection
 from radiator.spark import options as read_options
 from radiator.spark.worker import settle
 from radiator.storage.files import FileSystem
+from radiator.storage.reader import StoredPartition
 
 REMOVED, LEFT_OUT, LOST = "removed", "left out", "lost"
 WHY = {
@@ -52,7 +53,39 @@ _ARROW = pa.schema(
 )
 _PLAIN = ("offset", "destination", "size")  # never compressed, and enough to find a batch that contradicts itself
 _ROWS_PER_BATCH = 1 << 16
-_Row = tuple[str, str, int, int, int, str | None, int | None, str]
+Row = tuple[str, str, int, int, int, str | None, int | None, str]
+
+
+def missing(
+    partition: str,
+    why: str,
+    first: int,
+    following: int,
+    reason: str,
+    path: str | None = None,
+    position: int | None = None,
+) -> Row:
+    """Return the row of a range of offsets that are all missing.
+
+    Args:
+        partition: The partition.
+        why: REMOVED or LOST.
+        first: The first missing offset.
+        following: The offset after the last missing one.
+        reason: The reason, as text.
+        path: The file that is damaged.
+        position: The position of the damage in the file.
+    """
+    return partition, why, first, following - 1, following - first, path, position, reason
+
+
+def removed(logs: Iterable[StoredPartition]) -> list[Row]:
+    """Return a row for each log whose beginning was removed.
+
+    Args:
+        logs: The logs.
+    """
+    return [missing(log.name, REMOVED, 0, log.log_start_offset, WHY[REMOVED]) for log in logs if log.log_start_offset]
 
 
 def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
@@ -76,14 +109,9 @@ def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
     wanted = read_options.parse({"path": path, **{name: str(value) for name, value in options.items()}})
     selection = wanted.selection
     place, tasks = open_store(wanted.path, wanted.storage), plan(wanted)
-    gone: list[_Row] = [
-        (log.name, REMOVED, 0, log.log_start_offset - 1, log.log_start_offset, None, None, WHY[REMOVED])
-        for log in partitions(place)
-        if log.log_start_offset and selection.wants_partition(log.name)
-    ]
-    removed = spark.createDataFrame(gone, ROW)
+    gone = spark.createDataFrame(removed(log for log in partitions(place) if selection.wants_partition(log.name)), ROW)
     if not tasks:
-        return removed
+        return gone
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -94,10 +122,10 @@ def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
                 yield pa.RecordBatch.from_pylist([dict(zip(_ARROW.names, row, strict=True)) for row in rows], _ARROW)
 
     found = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(look, ROW)
-    return removed.unionByName(found).orderBy("partition", "first_missing", F.desc("why"))
+    return gone.unionByName(found).orderBy("partition", "first_missing", F.desc("why"))
 
 
-def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Iterator[_Row]:
+def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Iterator[Row]:
     """Yield one row for each loss of a range, and one row for all records that its batches have left out."""
     low, high = selection.offsets_of(wanted.partition)
     low, high = max(low, wanted.first_offset), min(high, wanted.next_offset)
@@ -118,8 +146,7 @@ def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Itera
         parts = [((start, min(end, first)), (max(start, following), end)) for start, end in holes]
         holes = [part for pair in parts for part in pair if part[0] < part[1]]
         why = REMOVED if loss.removed else LOST
-        lost = (first, following - 1, following - first, loss.path, loss.position, loss.reason)
-        yield (wanted.partition, why, *lost)
+        yield missing(wanted.partition, why, first, following, loss.reason, loss.path, loss.position)
     if holes:
         records = sum(following - first for first, following in holes)
         yield wanted.partition, LEFT_OUT, holes[0][0], holes[-1][1] - 1, records, wanted.path, None, WHY[LEFT_OUT]
