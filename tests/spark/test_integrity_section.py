@@ -72,3 +72,15 @@ def test_of_archive_and_log_what_the_archive_could_not_take_is_missing(
     missing, left_out = _rows(found)["compacted"]
     assert missing == 10 and left_out == _rows(both)["compacted"][1] - 10
     assert _rows(found)["damaged"] == (10, 0)
+
+
+def test_the_removed_beginning_of_a_log_that_is_not_archived_yet_counts_once(
+    spark: Any, store: Writer, tmp_path: Path
+) -> None:
+    archive(tmp_path / "archive", store.root, {"compacted": 250})
+    first, second = sorted(Path(layout.partition_path(store.root, "damaged")).glob("*.rlog"))[:2]
+    for file in first.parent.glob(f"{first.stem}*"):
+        file.unlink()
+    both = make_report(store.root, spark=spark, archive=str(tmp_path / "archive"), sections=["integrity"])
+    removed = {row["partition"]: row["removed"] for row in both.answers["integrity"]}
+    assert removed == {"compacted": 0, "damaged": int(second.stem)}

@@ -56,6 +56,8 @@ def absent_from_both(spark: SparkSession, path: str | None, archive: str, **opti
     rows = [missing(name, REMOVED, 0, first, BEFORE_START) for name, first in state.starts.items() if first]
     rows += removed(each for each in logs if each.name not in state.ends)
     for gap in GapFinder(state, place, logs).gaps(asked.selection):
+        if gap.settled and gap.partition not in state.ends:
+            continue  # ``removed`` has this row
         rows.append(missing(gap.partition, REMOVED if gap.settled else LOST, gap.first, gap.following, gap.why))
     found = spark.createDataFrame(rows, ROW)
     unarchived = _unarchived(logs, state)
