@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import json
 import time
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from radiator.cli.common import (
+    NOT_FOUND,
     OK,
     BrokerOptions,
+    CommandFailed,
     confirm,
     connection_options,
     json_option,
@@ -65,9 +68,15 @@ def set_(name: str, position: str, destination: str | None, yes: bool, broker: B
 
     Messages from there on are delivered, again if they were before. Messages before it are settled.
     """
-    confirm(f"move {name} to {position}", yes)
+    from radiator.client.admin import ask
+
     args = {"name": name, "position": position} | ({"destination": destination} if destination else {})
-    _show(broker.ask("cursors.set", **args)["cursors"], as_json)
+    with broker.connect_admin() as connection:
+        if not yes:
+            _require(connection, name)
+        confirm(f"move {name} to {position}", yes)
+        moved = ask(connection, "cursors.set", **args)["cursors"]
+    _show(moved, as_json)
     return OK
 
 
@@ -78,10 +87,27 @@ def set_(name: str, position: str, destination: str | None, yes: bool, broker: B
 @json_option
 def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Delete the durable subscription or group NAME, with its position. It then holds back no retention."""
-    confirm(f"delete {name}", yes)
-    done = broker.ask("cursors.rm", name=name)
-    put_result(as_json, done, f"{done['cursor']} is deleted")
+    from radiator.client.admin import ask
+
+    with broker.connect_admin() as connection:
+        if not yes:
+            _require(connection, name)
+        confirm(f"delete {name}", yes)
+        deleted = ask(connection, "cursors.rm", name=name)["cursor"]
+    put_result(as_json, {"cursor": deleted}, f"{deleted} is deleted")
     return OK
+
+
+def _require(connection: Connection, name: str) -> None:
+    """Check that a cursor exists.
+
+    Raises:
+        CommandFailed: It does not exist. The message is that of the broker.
+    """
+    from radiator.client.admin import ask
+
+    if not ask(connection, "cursors.ls", match=glob.escape(name), limit=1)["cursors"]:
+        raise CommandFailed(NOT_FOUND, f"there is no cursor {name!r} (not-found): `radiator cursors ls` lists them.")
 
 
 @cursors.command(short_help="Publish the lag of cursors at an interval.")

@@ -346,8 +346,14 @@ def test_cursors_are_listed_moved_and_deleted(address: str, capfdbinary: Any) ->
     (row,) = json.loads(printed(capfdbinary, "cursors", "set", "cli", "first", "--yes", "--json"))["cursors"]
     assert (row["position"], row["lag"]) == (0, 1)
     assert b"sub:cli" in printed(capfdbinary, "cursors", "ls", "sub:*")
+    for command in (["set", "cli", "first"], ["rm", "cli"]):
+        assert run(["cursors", *command]) == 2
+        assert b"confirm with --yes" in capfdbinary.readouterr().err
     assert printed(capfdbinary, "cursors", "rm", "cli", "--yes") == b"sub:cli is deleted\n"
-    assert run(["cursors", "rm", "cli", "--yes"]) == 5
+    for command in (["rm", "cli", "--yes"], ["rm", "cli"], ["set", "cli", "first"], ["rm", "c[l]i*"]):
+        assert run(["cursors", *command]) == 5
+        said = f"radiator: there is no cursor '{command[1]}' (not-found): `radiator cursors ls` lists them.\n"
+        assert capfdbinary.readouterr().err == said.encode()
 
 
 def test_a_list_comes_in_the_order_that_was_asked_for(address: str, capfdbinary: Any) -> None:
