@@ -73,6 +73,7 @@ class Simulation:
         self.broken = broken
         self.trace: deque[str] = deque(maxlen=60)
         self.counts: Counter[str] = Counter()
+        self.deleted: set[str] = set()  # durable subscriptions, some time
         self.checkers = Checkers(lambda partition: "weak" not in partition and "memory" not in partition)
         fs = FaultyFileSystem(Random(seed + 1))
         fs.short_writes = self.random.random() < 0.2
@@ -98,6 +99,7 @@ class Simulation:
         try:
             with (
                 broken(self.broken),
+                deliveries.noting_deletions(self.deleted),
                 patch.object(limits, "SEGMENT_COMMITS", CASTS[self.cast].segment_commits),
                 patch.object(limits, "JOURNAL_PASSED_BYTES_MIN", self.passed_bytes_min),
                 patch.object(limits, "SYNC_ALL_LOGS_MIN", self.sync_all_logs_min),
@@ -308,7 +310,7 @@ class Simulation:
         self.checkers.started(self.world.store, power_cut)
         dead_letters.check(self.world.store, self.checkers)
         if self.is_recording:
-            self.counts["rows"] = deliveries.check(self.world.store, self.checkers)
+            self.counts["rows"] = deliveries.check(self.world.store, self.checkers, self.deleted)
 
     def _dies(self) -> None:
         """Kill the broker, between two steps or in the middle of one."""
