@@ -290,18 +290,12 @@ def hexdump(data: bytes, start: int) -> str:
 
 def record(partition: str, batch: RecordBatch, index: int) -> Message:
     """Return a stored record as the message that a subscriber would receive."""
+    from radiator.broker.logs.wire import RECORD_HEADERS, StoredRecord
     from radiator.client.message import Message
     from radiator.stomp.headers import split_block
-    from radiator.storage.layout import message_id
 
-    offset = batch.offsets[index]
-    headers = {
-        "destination": batch.names[batch.destination_ids[index]],
-        "message-id": message_id(partition, offset) if partition else "",
-        "partition": partition,
-        "offset": str(offset),
-        "receive-time": str(batch.receive_ns[index]),
-    }
+    stored = StoredRecord(batch, index, partition)
+    headers = {name: value_of(stored) for name, value_of in RECORD_HEADERS.items()}
     for name, value in split_block(batch.blocks[index]):
         headers.setdefault(name, value)
     return Message(headers, batch.bodies[index], None)  # type: ignore[arg-type] # it belongs to no subscription

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from radiator.broker.logs.selection import DEFAULT_PRIORITY, JMS, OF_A_DELIVERY
+from radiator.broker.logs.wire import RECORD_HEADERS
 from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
 from radiator.export.rows import Row
@@ -31,14 +32,5 @@ def _value(row: Row, name: str) -> str | None:
     if name == "JMSTimestamp":
         return str(row.receive_ns // NS_PER_MS)
     asked = JMS.get(name, name)
-    if asked == "destination":
-        return row.destination
-    if asked == "partition":
-        return row.partition
-    if asked == "offset":
-        return str(row.offset)
-    if asked == "receive-time":
-        return str(row.receive_ns)
-    if asked == "message-id":
-        return row.message_id
-    return row.headers.get(asked)
+    of_record = RECORD_HEADERS.get(asked)
+    return row.headers.get(asked) if of_record is None else of_record(row)

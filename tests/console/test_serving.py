@@ -19,6 +19,7 @@ from radiator import console
 from radiator.broker.admin.gauges import NOW
 from radiator.broker.monitoring.history import RATES
 from radiator.broker.stats import Stats
+from radiator.stomp.spec import RESERVED
 from tests.console.served import Served
 
 MANIFEST = json.loads((Path(console.__file__).parent / "vendor.json").read_text())
@@ -109,6 +110,12 @@ def test_the_overview_shows_numbers_of_the_tables(numbers: str, table: set[str])
     page = (Path(console.__file__).parent / "static/pages/overview.js").read_text()
     shown = set(re.findall(rf"\b{numbers}\.(\w+)", page))
     assert shown and shown <= table
+
+
+def test_the_page_gets_the_reserved_headers_of_the_protocol(served: Served) -> None:
+    answer, body = get(served, "/console/headers.js")
+    assert answer.headers["Content-Type"].startswith("text/javascript")
+    assert set(re.findall(r'"([\w-]+)"', body.decode())) == RESERVED
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again(served: Served) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from radiator import limits
 from radiator.broker.logs.header_values import header_value
+from radiator.broker.logs.wire import RECORD_HEADERS, Record, StoredRecord
 from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
 from radiator.routing.selector import Row, compile_selector
@@ -97,7 +98,7 @@ class Selection:
         self._key = selector.key
         self.key = None if self._key is None else (JMS.get(self._key[0], self._key[0]), self._key[1])
         self.is_key = selector.is_key
-        self._of_block = all(JMS.get(name, name) not in FACTS for name in selector.names)
+        self._of_block = all(map(_is_of_block, selector.names))
 
     def verdicts(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytearray:
         """Return a result for each record: YES or NO from ``start`` to ``stop``, elsewhere possibly UNKNOWN."""
@@ -161,7 +162,7 @@ def values(wire: PartitionWire, batch: RecordBatch, start: int, stop: int, name:
     cache = Selection._cache
     if cache is None or not cache.covers(batch, start, stop):
         cache = Selection._cache = ColumnCache(wire, batch, start, stop)
-    of_block = JMS.get(name, name) not in FACTS
+    of_block = _is_of_block(name)
     Selection.spent_chars += (stop - start) * (1 if cache.knows(name, of_block) else LOOKUP_CHARS)
     column = cache.column(name, of_block)
     return cache.part(cache.of_records(column) if of_block else column, start, stop)
@@ -249,49 +250,33 @@ class ColumnCache:
 # --- values of a name, for the records with these indexes and blocks --------------------------------------------------
 
 
-def _destination(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
-    return [batch.names[batch.destination_ids[index]] for index in indexes]
-
-
-def _partition(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
-    return [wire.partition_name] * len(indexes)
-
-
-def _offset(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
-    return [str(batch.offsets[index]) for index in indexes]
-
-
-def _receive_time(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
-    return [str(batch.receive_ns[index]) for index in indexes]
-
-
 def _timestamp(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
     return [str(batch.receive_ns[index] // NS_PER_MS) for index in indexes]
 
 
-def _message_id(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
-    prefix = wire.id_prefix.decode()
-    return [f"{prefix}{batch.offsets[index]}" for index in indexes]
-
-
-FACTS: Final[dict[str, Column]] = {
-    "destination": _destination,
-    "partition": _partition,
-    "offset": _offset,
-    "receive-time": _receive_time,
-    "message-id": _message_id,
-    "JMSTimestamp": _timestamp,
-}
+def _is_of_block(name: str) -> bool:
+    """Return whether the values of a name of a selector depend on the stored header block alone."""
+    return name != "JMSTimestamp" and JMS.get(name, name) not in RECORD_HEADERS
 
 
 def _column(name: str) -> Column:
     """Return the function that finds the values of a name of a selector."""
     name = JMS.get(name, name)
-    if name in FACTS:
-        return FACTS[name]
+    if name in RECORD_HEADERS:
+        return _record_header(RECORD_HEADERS[name])
+    if name == "JMSTimestamp":
+        return _timestamp
     if name == "JMSPriority":
         return _header("priority", DEFAULT_PRIORITY)
     return _header(name, None)
+
+
+def _record_header(value_of: Callable[[Record], str]) -> Column:
+    def column(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+        partition = wire.partition_name
+        return [value_of(StoredRecord(batch, index, partition)) for index in indexes]
+
+    return column
 
 
 def _header(name: str, default: str | None) -> Column:

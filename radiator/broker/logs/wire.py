@@ -16,8 +16,8 @@ whole run for one subscriber are one ``prefix.join(tails)``::
 Under the client ack modes the prefix ends in ``ack:TAG-`` and each tail is preceded by the delivery number and
 ``message-id:``. ``ack`` is then the subscription's tag and the number, and either id is accepted back.
 
-A header of a record is a line of ``PartitionWire._build``, a header of a delivery a line of the prefix.
-``stomp.spec.MESSAGE_HEADERS`` has both.
+A header of a record is a line of ``PartitionWire._build``, with its value for selectors and tools in
+``RECORD_HEADERS``. A header of a delivery is a line of the prefix. ``stomp.spec.MESSAGE_HEADERS`` has both.
 
 The stored header block is in STOMP 1.2 wire form. Tails are built a second time only for a peer with version 1.0 or
 1.1, and only where that version escapes a header differently.
@@ -25,15 +25,85 @@ The stored header block is in STOMP 1.2 wire form. Tails are built a second time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from radiator.stomp.headers import block_for, escape, needs_conversion
+from radiator.storage.layout import message_id
 
 if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
 
 
 TAIL_BYTES = 150  # approximate size of a MESSAGE frame without its stored headers and its body
+
+
+class Record(Protocol):
+    """What the headers of a record are made of."""
+
+    @property
+    def destination(self) -> str:
+        """The destination that the message was sent to."""
+
+    @property
+    def partition(self) -> str:
+        """The name of the partition."""
+
+    @property
+    def offset(self) -> int:
+        """The offset in the partition."""
+
+    @property
+    def message_id(self) -> str:
+        """The message id."""
+
+    @property
+    def receive_ns(self) -> int:
+        """When the broker received the message."""
+
+
+# The values of the headers that MESSAGE has for its record, beside the stored ones.
+RECORD_HEADERS: Final[Mapping[str, Callable[[Record], str]]] = {
+    "destination": lambda record: record.destination,
+    "message-id": lambda record: record.message_id,
+    "partition": lambda record: record.partition,
+    "offset": lambda record: str(record.offset),
+    "receive-time": lambda record: str(record.receive_ns),
+}
+
+
+class StoredRecord(NamedTuple):
+    """A record of a batch, as ``RECORD_HEADERS`` needs it.
+
+    Attributes:
+        batch: The batch.
+        at: The index of the record in the batch.
+        partition: The name of its partition; empty if it is unknown.
+    """
+
+    batch: RecordBatch
+    at: int
+    partition: str
+
+    @property
+    def destination(self) -> str:
+        """The destination that the message was sent to."""
+        return self.batch.names[self.batch.destination_ids[self.at]]
+
+    @property
+    def offset(self) -> int:
+        """The offset in the partition."""
+        return self.batch.offsets[self.at]
+
+    @property
+    def message_id(self) -> str:
+        """The message id; empty if the partition is unknown."""
+        return message_id(self.partition, self.offset) if self.partition else ""
+
+    @property
+    def receive_ns(self) -> int:
+        """When the broker received the message."""
+        return self.batch.receive_ns[self.at]
 
 
 class Whole:
@@ -112,7 +182,7 @@ class PartitionWire:
             blocks = [block_for(block, version) for block in blocks]
         middles = [self.middle(name, version) for name in batch.names]
         of_records = middles * len(blocks) if len(middles) == 1 else [middles[each] for each in batch.destination_ids]
-        return [
+        return [  # content-length is the last of the broker's lines: what follows is the stored block
             b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0\n"
             % (prefix, offset, middle, time, offset, len(body), b"\n" + block if block else b"", body)
             for offset, time, middle, block, body in zip(

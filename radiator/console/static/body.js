@@ -1,8 +1,9 @@
 // A message: its headers, and its body as text, JSON or bytes.
 import { Empty, Table, Text, bytes, count, download, html, looksBinary, time, useEffect, useRef, useState } from "./ui.js";
 import { BODY_BYTES_MAX, decoded, fetchWhole } from "./reading.js";
+import { RESERVED } from "./headers.js";
 
-const BROKERS = new Set(["subscription", "message-id", "ack", "offset", "partition", "receive-time", "redelivered", "delivery-count", "replayed", "gap", "gap-removed", "start-adjusted", "destination", "content-length"]);
+const BROKERS = new Set([...RESERVED, "destination", "content-length"]);
 const HEX_BYTES_MAX = 4096;
 
 function hex(body) {

@@ -9,6 +9,7 @@ import pytest
 from radiator import limits
 from radiator.broker.logs import selection
 from radiator.broker.logs.selection import Selection
+from radiator.broker.logs.wire import RECORD_HEADERS, StoredRecord
 from radiator.stomp import spec
 from tests.broker.harness import Client, World
 
@@ -22,9 +23,21 @@ def publish(client: Client, destination: str = "/topic/a") -> None:
         client.publish(destination, body, colour=body[:-1], size=size, expires=9 * 10**12 + int(size), **jms)
 
 
-def test_a_selector_has_a_value_for_every_header_of_a_record() -> None:
+def test_every_header_of_a_record_has_the_value_for_selectors_that_a_subscriber_gets(world: World) -> None:
+    client = world.connect()
+    client.subscribe("/topic/a")
+    publish(client)
+    world.settle()
+    batch = world.store.partitions["/topic/a"].read(0)
     of_records = {name for name, of in spec.MESSAGE_HEADERS.items() if of == "record"}
-    assert of_records <= set(selection.FACTS)
+    assert set(RECORD_HEADERS) == {"destination", *of_records}
+    messages = client.messages()
+    assert len(messages) == len(ALL)
+    for index, message in enumerate(messages):
+        stored = StoredRecord(batch, index, "/topic/a")
+        assert {name: message.headers[name] for name in RECORD_HEADERS} == {
+            name: value_of(stored) for name, value_of in RECORD_HEADERS.items()
+        }
 
 
 @pytest.mark.parametrize("name", [name for name, of in spec.MESSAGE_HEADERS.items() if of == "delivery"])

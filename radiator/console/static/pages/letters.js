@@ -2,6 +2,7 @@
 import { Empty, Failure, Panel, Table, Text, bytes, confirmAction, count, go, html, link, time, useEffect, usePoll, useRef, useState } from "../ui.js";
 import { Message, preview } from "../body.js";
 import { Reader, positionHeaders } from "../reading.js";
+import { RESERVED } from "../headers.js";
 import { newLink, session } from "../session.js";
 
 const READ_MAX = 5000; // letters that the page reads
@@ -12,8 +13,7 @@ const BATCH = 100;
 const BATCH_BYTES_MAX = 4 * 1024 * 1024;
 const QUIET_MS = 2000;
 const OWN = new Set([
-  "subscription", "message-id", "ack", "offset", "partition", "receive-time", "redelivered", "delivery-count", "replayed", "replay-end",
-  "gap", "gap-removed", "start-adjusted", "destination", "content-length", "receipt", "transaction",
+  ...RESERVED, "destination", "content-length", "receipt", "transaction",
   "expires", "deliver-at", "dedup-id", "sequence", "transmit-time", // of the first SEND: it would expire, or be a repeat
 ]);
 
