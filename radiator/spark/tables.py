@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import Any, Final
 
@@ -61,7 +61,8 @@ TRIES_MAX: Final = 10  # each failed attempt means that a whole archive run happ
 
 KEY: Final = ("partition", "offset")  # of a message
 _BY_MESSAGE: Final = {"table", "destination", "partition", "subscribe", "subscribepattern"}
-_OF_MESSAGES: Final = {*_BY_MESSAGE, "starttime", "endtime", "startingtimestamp", "endingtimestamp"}
+_OF_CURSOR: Final = {"asofcursor", "asof"}
+_BY_TIME: Final = {"starttime", "endtime", "startingtimestamp", "endingtimestamp"}
 
 _SEGMENT: Final = r"[./][^./]*"  # a segment of a name, after a separator was put before the name
 _WILD: Final = {ONE: _SEGMENT, ONE_OR_MORE: f"(?:{_SEGMENT})+", ANY: f"(?:{_SEGMENT})*"}
@@ -154,138 +155,49 @@ def table(
     if version is not None and (data is not None or archive is None):
         raise ConfigError("table: as_of is a version of the archive: expected an archive and data=None")
     root = None if data is None else os.fspath(data)
-    given = _options(destination, partition, start, end, fail_on_data_loss, options)
-    of_cursor = {
-        "table": table,
-        "as_of_cursor": as_of_cursor,
-        "as_of": None if as_of_cursor is None else _moment("as_of", as_of),
-    }
-    chosen = {**given, **{name: value for name, value in of_cursor.items() if value is not None}}
-    asked = read_options.parse({"path": root or ".", **chosen})
-    if asked.deliveries is not None:
-        if schema is not None:
-            raise ConfigError("table: deliveries have no bodies: drop schema=")
-        files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-        df = _deliveries(spark, root, files, asked, columns, given, fail_on_data_loss, report)
-        if view is not None:
-            df.createOrReplaceTempView(view)
-        return df
+    given = _options(
+        options,
+        destination=destination,
+        partition=partition,
+        start_time=_moment("start", start),
+        end_time=_moment("end", end),
+        table=table,
+        as_of_cursor=as_of_cursor,
+        as_of=None if as_of_cursor is None else _moment("as_of", as_of),
+        fail_on_data_loss=str(fail_on_data_loss).lower(),
+    )
+    asked = read_options.parse({"path": root or ".", **given})
+    if asked.deliveries is not None and schema is not None:
+        raise ConfigError("table: deliveries have no bodies: drop schema=")
     fields = None if schema is None else _given(schema)
     files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-    acknowledged = None
-    if as_of_cursor is None or files is None:
-        given = chosen  # the source itself selects the acknowledged messages of a log
-    else:  # found before the messages, which are stored before they are acknowledged
-        acknowledged = _acknowledged(spark, root, files, asked, given, fail_on_data_loss, report)
-    look = partial(find_boundary, root, files, asked.selection, asked.storage, version)
-    try:
-        found = look()
-        place = open_store(root, asked.storage) if root is not None and (typed or columns is not None) else None
-        of_log = [] if place is None else typed_columns(place).fields()
-        structs = evolve(found.structs, of_log) if typed or columns is not None else []
-        known = StructType([*SCHEMA.fields, *map(spark_field, structs)])
-        wanted, needed = _columns(columns, known.names, fields)
-        needed += [name for name in KEY if acknowledged is not None and name not in needed]
-        read_as = StructType([known[name] for name in needed])
-        df = _both(spark, root, files, found, look, asked.selection, read_as, of_log, given, fail_on_data_loss, report)
-    except ValueError as error:
-        raise ConfigError(f"table: as_of: {error}") from None
-    if acknowledged is not None:
-        df = df.join(acknowledged, [*KEY], "left_semi")
-    if fields is not None:
-        df = with_fields(df, fields)
-    df = df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
+    both = _ArchiveAndLog(spark, root, files, asked, given, version, report)
+    df = both.messages(columns, fields, typed) if asked.deliveries is None else both.deliveries(columns)
     if view is not None:
         df.createOrReplaceTempView(view)
     return df
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
 def _version(as_of: Time | None) -> AsOf | None:
     return as_of if as_of is None or isinstance(as_of, int | str | datetime) else f"{as_of}T00:00:00Z"
 
 
-def _deliveries(
-    spark: SparkSession, root: str | None, files: Files | None, asked: ReadOptions, columns: Iterable[str] | None,
-    given: Mapping[str, str], strict: bool, report: Callable[[str], None],
-) -> DataFrame:  # fmt: skip
-    """Return the deliveries of archive and log."""
-    names = select(DELIVERIES.names if columns is None else columns, table=DELIVERIES).names
-    of_log = {name: value for name, value in given.items() if plain(name) not in _BY_MESSAGE}
-    of_log["destination"] = DESTINATION
-    look = partial(find_boundary, root, files, asked.selection, asked.storage)
-    raw = StructType([BY_NAME[name] for name in RAW])
-    df = _both(spark, root, files, look(), look, asked.selection, raw, (), of_log, strict, report)
-    df = deliveries(df)
-    for column, condition in () if asked.deliveries is None else asked.deliveries.conditions:
-        if condition.kind == "pattern":
-            patterns = [each for text in condition.values for each in parse_list(text)]
-            df = df.where(reduce(or_, map(_matches, patterns)))
-        else:
-            df = df.where(F.col(column).isin(list(condition.values)))
-    return df.select(*names)
-
-
-def _acknowledged(
-    spark: SparkSession, root: str | None, files: Files, asked: ReadOptions, given: Mapping[str, str], strict: bool,
-    report: Callable[[str], None],
-) -> DataFrame:  # fmt: skip
-    """Return partition and offset of each message that the cursor of the options had acknowledged."""
-    _check_beginning(root, files, asked, strict, report)
-    others = {name: value for name, value in given.items() if plain(name) not in _OF_MESSAGES}
-    of_log = replace(asked, selection=of_deliveries(Selection()), deliveries=None)
-    df = _deliveries(spark, root, files, of_log, None, others, strict, report)
-    df = df.where((F.col("subscription") == asked.as_of_cursor) & (F.col("outcome") == ACKED))
-    if asked.as_of_ns is not None:
-        df = df.where(F.col("settled_at") <= F.timestamp_micros(F.lit(asked.as_of_ns // 1000)))
-    return df.select(*KEY)
-
-
-def _check_beginning(
-    root: str | None, files: Files, asked: ReadOptions, strict: bool, report: Callable[[str], None]
-) -> None:
-    """Report deliveries that were removed before the first run of the archiver."""
-    state = load(files)
-    starts = {
-        span.partition: 0
-        for each in state.files.values()
-        for span in each.spans
-        if DESTINATION in (each.destinations_of(span) or ())
-    }
-    if root is not None:
-        place = open_store(root, asked.storage)
-        holdings = Holdings(place.fs)
-        for name, end in ends(place).items():
-            if holdings.may_hold(name, end, DESTINATION.__eq__):
-                starts[name] = stored(place.fs, name, end).log_start_offset
-    for name, first in starts.items():
-        first = state.starts.get(name, 0) if name in state.ends else first
-        if first and strict:
-            raise LostRecords(
-                f"as_of_cursor: partition {name!r}: the deliveries 0 to {first - 1} were removed before they were "
-                "archived. To do without them: fail_on_data_loss=False"
-            )
-        if first:
-            report(f"skipped: partition {name!r}: the deliveries 0 to {first - 1}")
-
-
-def _options(
-    destination: str | None, partition: str | None, start: Time | None, end: Time | None, strict: bool,
-    others: Mapping[str, Any],
-) -> dict[str, str]:  # fmt: skip
+def _options(others: Mapping[str, Any], **chosen: str | None) -> dict[str, str]:
+    """Return the options of the data source: ``chosen`` by the arguments of ``table``, and the others."""
     for name in others:
         if plain(name) in _TAKEN:
             raise ConfigError(f"table has no option {name}: {_TAKEN[plain(name)]}")
-    chosen = {
-        "destination": destination,
-        "partition": partition,
-        "start_time": _moment("start", start),
-        "end_time": _moment("end", end),
-    }
     return {
         **{name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in others.items()},
         **{name: value for name, value in chosen.items() if value is not None},
-        "fail_on_data_loss": str(strict).lower(),
     }
+
+
+def _without(given: Mapping[str, str], names: Set[str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if plain(name) not in names}
 
 
 def _moment(argument: str, time: Time | None) -> str | None:
@@ -339,84 +251,178 @@ def _columns(columns: Iterable[str] | None, known: list[str], fields: StructType
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _both(
-    spark: SparkSession, root: str | None, files: Files | None, found: Boundary, look: Callable[[], Boundary],
-    selection: Selection, needed: StructType, of_log: Sequence[pa.Field], given: Mapping[str, str], strict: bool,
-    report: Callable[[str], None],
-) -> DataFrame:  # fmt: skip
-    for _ in range(TRIES_MAX):
-        report_gaps(found, strict, report)
+@dataclass(frozen=True)
+class _ArchiveAndLog:
+    """The archive and the log of a call of ``table``, and what the call asks of them.
+
+    Attributes:
+        spark: The session.
+        root: The path or the URI of the store; None reads the archive alone.
+        files: The archive; None reads the log alone.
+        asked: The options of the data source, parsed.
+        given: The same, as texts.
+        version: The version of the archive; None is the latest.
+        report: Called with a line of text for missing records and for names that do not exist.
+    """
+
+    spark: SparkSession
+    root: str | None
+    files: Files | None
+    asked: ReadOptions
+    given: Mapping[str, str]
+    version: AsOf | None
+    report: Callable[[str], None]
+
+    def messages(self, columns: Iterable[str] | None, fields: StructType | None, typed: bool) -> DataFrame:
+        """Return the messages; ``fields``: of their bodies, which are columns of their own."""
+        acknowledged = None
+        if self.files is not None and self.asked.as_of_cursor is not None:
+            acknowledged = self._acknowledged()  # before the messages, which are stored before they are acknowledged
+        found = self._boundary()
+        of_log: Sequence[pa.Field] = ()
+        structs: Sequence[pa.Field] = ()
+        if typed or columns is not None:
+            of_log = () if self.root is None else typed_columns(open_store(self.root, self.asked.storage)).fields()
+            structs = evolve(found.structs, of_log)
+        known = StructType([*SCHEMA.fields, *map(spark_field, structs)])
+        wanted, needed = _columns(columns, known.names, fields)
+        keys = [name for name in KEY if acknowledged is not None and name not in needed]
+        df = self._rows(found, StructType([known[name] for name in (*needed, *keys)]), of_log)
+        if acknowledged is not None:
+            df = df.join(acknowledged, [*KEY], "left_semi")
+        if fields is not None:
+            df = with_fields(df, fields)
+        return df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
+
+    def deliveries(self, columns: Iterable[str] | None) -> DataFrame:
+        """Return the deliveries."""
+        names = select(DELIVERIES.names if columns is None else columns, table=DELIVERIES).names
+        given = {**_without(self.given, _BY_MESSAGE), "destination": DESTINATION}
+        raw = StructType([BY_NAME[name] for name in RAW])
+        df = deliveries(replace(self, given=given)._rows(self._boundary(), raw))
+        for column, condition in () if self.asked.deliveries is None else self.asked.deliveries.conditions:
+            if condition.kind == "pattern":
+                patterns = [each for text in condition.values for each in parse_list(text)]
+                df = df.where(reduce(or_, map(_matches, patterns)))
+            else:
+                df = df.where(F.col(column).isin(list(condition.values)))
+        return df.select(*names)
+
+    def _acknowledged(self) -> DataFrame:
+        """Return partition and offset of each message that the cursor of the options had acknowledged."""
+        self._check_beginning()
+        asked = replace(self.asked, selection=of_deliveries(Selection()), deliveries=None)
+        given = _without(self.given, _BY_MESSAGE | _BY_TIME | _OF_CURSOR)
+        df = replace(self, asked=asked, given=given).deliveries(None)
+        df = df.where((F.col("subscription") == asked.as_of_cursor) & (F.col("outcome") == ACKED))
+        if asked.as_of_ns is not None:
+            df = df.where(F.col("settled_at") <= F.timestamp_micros(F.lit(asked.as_of_ns // 1000)))
+        return df.select(*KEY)
+
+    def _check_beginning(self) -> None:
+        """Report deliveries that were removed before the first run of the archiver."""
+        assert self.files is not None
+        state = load(self.files)
+        starts = {
+            span.partition: 0
+            for each in state.files.values()
+            for span in each.spans
+            if DESTINATION in (each.destinations_of(span) or ())
+        }
+        if self.root is not None:
+            place = open_store(self.root, self.asked.storage)
+            holdings = Holdings(place.fs)
+            for name, end in ends(place).items():
+                if holdings.may_hold(name, end, DESTINATION.__eq__):
+                    starts[name] = stored(place.fs, name, end).log_start_offset
+        for name, first in starts.items():
+            first = state.starts.get(name, 0) if name in state.ends else first
+            if first and self.asked.fail_on_data_loss:
+                raise LostRecords(
+                    f"as_of_cursor: partition {name!r}: the deliveries 0 to {first - 1} were removed before they were "
+                    "archived. To do without them: fail_on_data_loss=False"
+                )
+            if first:
+                self.report(f"skipped: partition {name!r}: the deliveries 0 to {first - 1}")
+
+    def _boundary(self) -> Boundary:
         try:
-            sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
-            break
-        except _NotThere as error:  # removed since its commit was read
-            before, found = found, look()
-            if before.files == found.files:
-                raise StorageError(
-                    f"{files and files.uri}: Spark does not find all files that the commits name: {error}; "
-                    "restore them, or let Spark reach the archive"
-                ) from None
-    else:
-        raise StorageError(f"{files and files.uri}: its files change faster than they can be listed")
-    if root is not None and (found.log or not sides):
-        sides.append(_live(spark, root, files, found, needed, of_log, given))
-    if not sides:
-        return spark.createDataFrame([], needed)
-    return reduce(DataFrame.unionByName, sides)
+            return find_boundary(self.root, self.files, self.asked.selection, self.asked.storage, self.version)
+        except ValueError as error:
+            raise ConfigError(f"table: as_of: {error}") from None
 
+    def _rows(self, found: Boundary, needed: StructType, of_log: Sequence[pa.Field] = ()) -> DataFrame:
+        """Return the records on both sides of a boundary; ``of_log``: the struct columns that the log has."""
+        for _ in range(TRIES_MAX):
+            report_gaps(found, self.asked.fail_on_data_loss, self.report)
+            try:
+                sides = self._archived(found.files, needed)
+                break
+            except _NotThere as error:  # removed since its commit was read
+                before, found = found, self._boundary()
+                if before.files == found.files:
+                    raise StorageError(
+                        f"{self.files and self.files.uri}: Spark does not find all files that the commits name: "
+                        f"{error}; restore them, or let Spark reach the archive"
+                    ) from None
+        else:
+            raise StorageError(f"{self.files and self.files.uri}: its files change faster than they can be listed")
+        if self.root is not None and (found.log or not sides):
+            sides.append(self._live(self.root, found, needed, of_log))
+        if not sides:
+            return self.spark.createDataFrame([], needed)
+        return reduce(DataFrame.unionByName, sides)
 
-def _live(
-    spark: SparkSession, root: str, files: Files | None, found: Boundary, needed: StructType,
-    of_log: Sequence[pa.Field], given: Mapping[str, str],
-) -> DataFrame:  # fmt: skip
-    bounds = {
-        "starting_offsets": json.dumps({name: low for name, (low, _) in found.log.items()}),
-        "ending_offsets": json.dumps({name: high for name, (_, high) in found.log.items()}),
-    }
-    known = {} if files is None else {"archive": files.given}
-    own = {each.name for each in of_log}
-    names = [name for name in needed.names if name in BY_NAME or name in own]
-    return filled(read(spark, root, columns=names or ["offset"], **{**given, **bounds, **known}), needed)
+    def _live(self, root: str, found: Boundary, needed: StructType, of_log: Sequence[pa.Field]) -> DataFrame:
+        given = dict(self.given)  # without an archive, the source itself selects the acknowledged messages
+        if self.files is not None:
+            given = {**_without(given, _OF_CURSOR), "archive": self.files.given}
+        given["starting_offsets"] = json.dumps({name: low for name, (low, _) in found.log.items()})
+        given["ending_offsets"] = json.dumps({name: high for name, (_, high) in found.log.items()})
+        own = {each.name for each in of_log}
+        names = [name for name in needed.names if name in BY_NAME or name in own]
+        return filled(read(self.spark, root, columns=names or ["offset"], **given), needed)
 
+    def _archived(self, wanted: Sequence[DataFile], needed: StructType) -> list[DataFrame]:
+        """Return at most two DataFrames: of the files whose rows all match, and of the files that need a filter."""
+        selection = self.asked.selection
+        all_of = [each for each in wanted if whole(each, selection)]
+        some_of = [each for each in wanted if not whole(each, selection)]
+        sides = []
+        if all_of:
+            sides.append(self._parquet(all_of, needed))
+        if some_of:
+            more = [BY_NAME[name] for name in ("destination", "receive_ns", "partition") if name not in needed.names]
+            df = self._parquet(some_of, StructType([*needed.fields, *more]))
+            for condition in _conditions(some_of, selection):
+                df = df.where(condition)
+            sides.append(df.select(*needed.names))
+        return sides
 
-def _archived(
-    spark: SparkSession, files: Files, wanted: Sequence[DataFile], selection: Selection, needed: StructType
-) -> list[DataFrame]:
-    """Return at most two DataFrames: of the files whose rows all match, and of the files that need a filter."""
-    all_of = [each for each in wanted if whole(each, selection)]
-    some_of = [each for each in wanted if not whole(each, selection)]
-    sides = []
-    if all_of:
-        sides.append(_parquet(spark, files, all_of, needed))
-    if some_of:
-        more = [BY_NAME[name] for name in ("destination", "receive_ns", "partition") if name not in needed.names]
-        df = _parquet(spark, files, some_of, StructType([*needed.fields, *more]))
-        for condition in _conditions(some_of, selection):
-            df = df.where(condition)
-        sides.append(df.select(*needed.names))
-    return sides
+    def _parquet(self, wanted: Sequence[DataFile], needed: StructType) -> DataFrame:
+        """Return a DataFrame of exactly these files, without silently skipped rows.
 
-
-def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile], needed: StructType) -> DataFrame:
-    """Return a DataFrame of exactly these files, without silently skipped rows. A column that a file lacks is null."""
-    reader = spark.read.schema(needed).options(
-        recursiveFileLookup="true",  # else Spark converts directories like date=... to columns
-        __globPaths__="false",  # brackets in a path are no pattern
-        ignoreMissingFiles="false",
-        ignoreCorruptFiles="false",
-        datetimeRebaseMode="CORRECTED",
-        **{"parquet.page.verify-checksum.enabled": "true"},
-    )
-    try:
-        df = reader.parquet(*(hadoop_uri(files.address(each.path)) for each in wanted))
-    except AnalysisException as error:
-        if "PATH_NOT_FOUND" not in str(error):
-            raise
-        raise _NotThere(str(error).splitlines()[0]) from None
-    listed = len(df.inputFiles())
-    if listed != len(wanted):  # Spark silently skips a file that is deleted while it lists
-        raise _NotThere(f"it lists {listed} of {len(wanted)}")
-    return df
+        A column that a file lacks is null.
+        """
+        assert self.files is not None
+        reader = self.spark.read.schema(needed).options(
+            recursiveFileLookup="true",  # else Spark converts directories like date=... to columns
+            __globPaths__="false",  # brackets in a path are no pattern
+            ignoreMissingFiles="false",
+            ignoreCorruptFiles="false",
+            datetimeRebaseMode="CORRECTED",
+            **{"parquet.page.verify-checksum.enabled": "true"},
+        )
+        try:
+            df = reader.parquet(*(hadoop_uri(self.files.address(each.path)) for each in wanted))
+        except AnalysisException as error:
+            if "PATH_NOT_FOUND" not in str(error):
+                raise
+            raise _NotThere(str(error).splitlines()[0]) from None
+        listed = len(df.inputFiles())
+        if listed != len(wanted):  # Spark silently skips a file that is deleted while it lists
+            raise _NotThere(f"it lists {listed} of {len(wanted)}")
+        return df
 
 
 def _conditions(wanted: Sequence[DataFile], selection: Selection) -> Iterable[Column]:

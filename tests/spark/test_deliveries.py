@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from radiator.archive.files import NoVersion
 from radiator.columns.deliveries import COLUMNS, arrow_schema, read_deliveries, settled
 from radiator.columns.delivery_records import DESTINATION
 from radiator.columns.scan import LostRecords
@@ -258,6 +259,8 @@ def test_archive_and_log_are_one_table_of_deliveries(spark: Any, archived: tuple
     assert spark.sql("SELECT count(*) AS n FROM tries WHERE outcome = 'acked'").first().n == 60
     alone = table(spark, None, archived[1], table="deliveries", columns=["record_offset", "settled_at"])
     assert [each["record_offset"] for each in collect(alone.orderBy("record_offset"))] == list(range(30))
+    with pytest.raises(NoVersion, match="there is no version 99"):
+        table(spark, None, archived[1], table="deliveries", as_of=99)
     part = table(spark, *archived, table="deliveries", destination="/topic/*", partition="a", start=START_NS + 90 * MS)
     assert sorted(each["offset"] for each in collect(part)) == list(range(90, 120, 2))
     assert table(spark, *archived, table="deliveries", destination="/queue/>").count() == 0
