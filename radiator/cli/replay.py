@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-import uuid
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -41,6 +41,8 @@ from radiator.stopping import Stopping
 from radiator.words import counted
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from radiator.client.reliable import OnReceipts, ReliableSender
     from radiator.export.rows import Row
     from radiator.replay.messages import Targets
@@ -96,52 +98,35 @@ def replay(
         data = "./data"
     if data is not None:
         check_store(data)
-    if (resume is not None or name is not None) and any(
-        text is not None and relative_time(text, 0) is not None for text in (start, stop)
-    ):
+    continues = resume is not None or name is not None  # then an earlier run may have stored some of the messages
+    if continues and any(text is not None and relative_time(text, 0) is not None for text in (start, stop)):
         raise click.UsageError("a time relative to now changes with each run: with --resume and --id use @TIME")
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
-    saved = Progress(resume, chosen, name) if resume is not None else None
-    name = saved.name if saved is not None else name
+    done = Progress(resume, chosen, name)
+    starts = dict(done.next_offsets)
+    losses = Losses(skip_damaged)
     try:
         check_headers(headers)
-        starts = saved.next_offsets if saved is not None else {}
         selection = replace(read_selection(start, stop, destinations, partitions), starts=starts)
         targets = Targets(template, None if destinations is None else parse_list(destinations))
-        losses = Losses(skip_damaged)
         sources = Sources(selection, data, archive, losses, _settled, selector)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error).replace("header selector", "--where")) from None
     logged = set() if data is None else destinations_of(data)
     known = None if logged is None or sources.archived_names is None else logged | sources.archived_names
-    if destinations is not None:
-        warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
+    warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
         return _dry_run(sources, targets, Schedule(speed), clock == "event", limit, losses, as_json)
 
     warn_of_slips([template])
     if not (destinations or partitions or selector or starts or yes or "{" in template):
         _confirm_all(template, known)
-
-    def make_sender(on_receipts: OnReceipts) -> ReliableSender:
-        from radiator.client.reliable import ReliableSender
-
-        return ReliableSender(
-            lambda policy: broker.connect(transmit_time=False, reconnect=policy),
-            patience_seconds=broker.timeout,
-            receipt_each=name is not None,  # to report which messages were stored before
-            on_receipts=on_receipts,
-        )
-
-    def show(result: Result, row: Row) -> None:
-        if result.sent % 256 == 1 or result.sent - result.stored < 2:
-            bar.update(task, note=f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
-
-    given, bar, stopping = name or uuid.uuid4().hex[:12], progress(), Stopping()
-    task = bar.add_task("replaying", total=None, note="")
-    work = Replay(make_sender, targets, Schedule(speed), name=given, by_event_time=clock == "event", added=headers,
-                  progress=saved, on_step=show, stopping=stopping)  # fmt: skip
+    bar, stopping = progress(), Stopping()
+    work = Replay(
+        partial(_sender, broker, continues), targets, Schedule(speed), done, by_event_time=clock == "event",
+        added=headers, on_step=_shown_on(bar), stopping=stopping,
+    )  # fmt: skip
     started = time.monotonic()
     complete = False
     try:
@@ -150,19 +135,42 @@ def replay(
         complete = not stopping.is_set()
     finally:
         if not complete:
-            _report_stored(work.result, None if saved is not None else given)
-        if saved is not None and work.result.sent:
-            saved.write()
+            _report_stored(work.result, None if resume is not None else done.name)
+        if work.result.sent:
+            done.write()
     if as_json:
         seconds = round(time.monotonic() - started, 6)
-        put_json({"id": given, **_summary(work.result), "seconds": seconds, "lost": losses.found})
+        put_json({"id": done.name, **_summary(work.result), "seconds": seconds, "lost": losses.found})
     else:
-        _print(work.result, complete and saved is not None and bool(saved.next_offsets))
+        _print(work.result, complete and bool(starts))
     return INTERRUPTED if not complete else DAMAGED if losses.found else OK
 
 
+def _sender(broker: BrokerOptions, receipt_each: bool, on_receipts: OnReceipts) -> ReliableSender:
+    """Return a sender. ``receipt_each``: so that the broker reports which messages were stored before."""
+    from radiator.client.reliable import ReliableSender
+
+    return ReliableSender(
+        lambda policy: broker.connect(transmit_time=False, reconnect=policy),
+        patience_seconds=broker.timeout,
+        receipt_each=receipt_each,
+        on_receipts=on_receipts,
+    )
+
+
+def _shown_on(bar: Bar) -> Callable[[Result, Row], None]:
+    """Return a function that shows how far the replay came."""
+    task = bar.add_task("replaying", total=None, note="")
+
+    def show(result: Result, row: Row) -> None:
+        if result.sent % 256 == 1 or result.sent - result.stored < 2:
+            bar.update(task, note=f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
+
+    return show
+
+
 def _print(result: Result, continued: bool) -> None:
-    """Print what was sent. ``continued``: an earlier run of the replay has sent the records before."""
+    """Print what was sent. ``continued``: an earlier run of the replay has sent records."""
     before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
     sent = "nothing: all selected records were sent before" if continued and not result.sent else _describe(result)
     put_text(f"sent {sent}{before}")

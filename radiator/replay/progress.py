@@ -1,4 +1,4 @@
-"""Store how far a replay came in a file, so that the same command continues there.
+"""Note how far a replay came, and store it in a file, so that the same command continues there.
 
 The file has the replay's name, which the ids are made of, the chosen records, and for each partition the offset below
 which all chosen records are stored. It is written before the first message is sent, as the name must outlive a kill,
@@ -25,11 +25,14 @@ WRITE_SECONDS = 1.0
 
 
 class Progress:
-    """``chosen`` describes the records; a file with other ones is refused. Raises ConfigError."""
+    """``path`` None: in memory only. ``chosen`` describes the records; a file with other ones is refused.
+
+    Raises ConfigError.
+    """
 
     def __init__(
         self,
-        path: str,
+        path: str | None,
         chosen: Mapping[str, Any],
         name: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -63,7 +66,9 @@ class Progress:
             self.write()
 
     def write(self) -> None:
-        """Write the file. Raises OSError."""
+        """Write the file, if there is one. Raises OSError."""
+        if self._path is None:
+            return
         new = f"{self._path}.new"
         with open(new, "w", encoding="utf-8") as file:
             json.dump(
@@ -77,6 +82,8 @@ class Progress:
         self._next_write = self._monotonic() + WRITE_SECONDS
 
     def _read(self) -> dict[str, Any] | None:
+        if self._path is None:
+            return None
         try:
             with open(self._path, encoding="utf-8") as file:
                 found = json.load(file)

@@ -54,10 +54,9 @@ class Replay:
         make_sender: Makes the sender, with a function to be called with receipts.
         targets: Returns the new destination of a record.
         schedule: Returns when a record is due.
-        name: Makes the ids of messages.
+        progress: How far the replay came; its name makes the ids of messages.
         by_event_time: Use event times instead of receive times.
         added: Further headers.
-        progress: Where the progress is stored, or None.
         on_step: Called after each message.
         stopping: Ends the replay between two messages: an exception could come in the middle of a frame.
         monotonic_ns: The clock.
@@ -69,11 +68,10 @@ class Replay:
         make_sender: Callable[[OnReceipts], ReliableSender],
         targets: Targets,
         schedule: Schedule,
+        progress: Progress,
         *,
-        name: str,
         by_event_time: bool = False,
         added: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
         on_step: Callable[[Result, Row], None] | None = None,
         stopping: Stopping | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
@@ -83,10 +81,9 @@ class Replay:
         self._sender = make_sender(self._receipts)
         self._targets = targets
         self._schedule = schedule
-        self._name = name
+        self._progress = progress
         self._by_event_time = by_event_time
         self._added = dict(added or {})
-        self._progress = progress
         self._on_step = on_step
         self._monotonic_ns = monotonic_ns
         self._stopping = stopping or Stopping()
@@ -104,10 +101,9 @@ class Replay:
         started_ns: int | None = None
         try:
             for row in rows:
-                prepared = message(row, self._targets.of(row.destination), self._name, self._added)
+                prepared = message(row, self._targets.of(row.destination), self._progress.name, self._added)
                 if started_ns is None:
-                    if self._progress is not None:
-                        self._progress.write()
+                    self._progress.write()
                     started_ns = self._monotonic_ns()  # finding the first row may have taken its time
                 due_ns = started_ns + self._schedule.due_ns(row.event_ns if self._by_event_time else row.receive_ns)
                 self._wait_until(due_ns)
@@ -132,8 +128,7 @@ class Replay:
         self._sender.flush()
         left_ns = due_ns - self._monotonic_ns()
         if left_ns > 0:
-            if self._progress is not None:
-                self._progress.pause(left_ns / NS_PER_SECOND)
+            self._progress.pause(left_ns / NS_PER_SECOND)
             self._wait(left_ns / NS_PER_SECOND)
 
     def _receipts(self, count: int, receipts: list[Receipt]) -> None:
@@ -141,5 +136,4 @@ class Replay:
         self.result.repeats += sum(receipt.duplicate for receipt in receipts)
         for _ in range(count):
             partition, offset = self._under_way.popleft()
-            if self._progress is not None:
-                self._progress.stored(partition, offset)
+            self._progress.stored(partition, offset)

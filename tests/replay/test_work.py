@@ -57,14 +57,14 @@ class Stage:
     def abandon(self) -> None:
         self.said.append((self.now_ns / S, "given up"))
 
-    def replay(self, speed: str, **more: Any) -> Replay:
+    def replay(self, speed: str, progress: Progress | None = None, **more: Any) -> Replay:
         def make_sender(on_receipts: Any) -> Any:
             self.on_receipts = on_receipts
             return self
 
         return Replay(
             make_sender, Targets("/topic/again", None), Schedule(parse_speed(speed)),
-            name="r", monotonic_ns=lambda: self.now_ns, wait=self.wait, **more,
+            progress or Progress(None, {}, "r"), monotonic_ns=lambda: self.now_ns, wait=self.wait, **more,
         )  # fmt: skip
 
 
