@@ -86,7 +86,6 @@ def replay(
     replayed. An archive needs the extra radiator-broker[parquet].
     """
     from radiator.client.sending import check_headers
-    from radiator.clock import relative_time
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
     from radiator.replay.schedule import Schedule
@@ -99,8 +98,8 @@ def replay(
     if data is not None:
         check_store(data)
     continues = resume is not None or name is not None  # then an earlier run may have stored some of the messages
-    if continues and any(text is not None and relative_time(text, 0) is not None for text in (start, stop)):
-        raise click.UsageError("a time relative to now changes with each run: with --resume and --id use @TIME")
+    if continues:
+        _check_fixed(start, stop)
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
     done = Progress(resume, chosen, name)
@@ -113,8 +112,7 @@ def replay(
         sources = Sources(selection, data, archive, losses, _settled, selector)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error).replace("header selector", "--where")) from None
-    logged = set() if data is None else destinations_of(data)
-    known = None if logged is None or sources.archived_names is None else logged | sources.archived_names
+    known = _known(data, sources)
     warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
         return _dry_run(sources, targets, Schedule(speed), clock == "event", limit, losses, as_json)
@@ -144,6 +142,20 @@ def replay(
     else:
         _print(work.result, complete and bool(starts))
     return INTERRUPTED if not complete else DAMAGED if losses.found else OK
+
+
+def _check_fixed(*positions: str | None) -> None:
+    """Check that each run selects the same records."""
+    from radiator.clock import relative_time
+
+    if any(text is not None and relative_time(text, 0) is not None for text in positions):
+        raise click.UsageError("a time relative to now changes with each run: with --resume and --id use @TIME")
+
+
+def _known(data: str | None, sources: Sources) -> set[str] | None:
+    """Return all destinations of log and archive, or None if a list of names is incomplete."""
+    logged = set() if data is None else destinations_of(data)
+    return None if logged is None or sources.archived_names is None else logged | sources.archived_names
 
 
 def _sender(broker: BrokerOptions, receipt_each: bool, on_receipts: OnReceipts) -> ReliableSender:
