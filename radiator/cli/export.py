@@ -65,7 +65,7 @@ def export(
     """
     from radiator.columns.delivery_records import DESTINATION
     from radiator.errors import ProtocolError
-    from radiator.export.files import Export, Lost
+    from radiator.export.files import Export
 
     of_deliveries = table == DELIVERIES
     if mark_archived:
@@ -83,16 +83,18 @@ def export(
     kind = kind or _format_of(target)
     if kind == "parquet" and target == "-":
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
-    chosen = _partitions(data, () if of_deliveries else partitions)
-    if of_deliveries:
-        chosen = [each for each in chosen if DESTINATION in (names_of(each) or {DESTINATION})]
-    starts = _archived(chosen) if start == "archived" or mark_archived else {}
+    check_store(data)
     try:
-        selection = about = read_selection(start, stop, destinations, partitions)
-        if of_deliveries:  # --destination and --partition are those of the messages
-            selection = read_selection(start, stop, DESTINATION, ())
+        messages = read_selection(start, stop, destinations, partitions)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
+    if of_deliveries:  # --destination and --partition are those of the messages
+        selection, about = read_selection(start, stop, DESTINATION, ()), messages
+        chosen = [each for each in _partitions(data, ()) if DESTINATION in (names_of(each) or {DESTINATION})]
+    else:
+        selection, about = messages, None
+        chosen = _partitions(data, partitions)
+    starts = _archived(chosen) if start == "archived" or mark_archived else {}
     if start == "archived":
         _report_removed(chosen, starts)
         selection = replace(selection, starts=starts)
@@ -103,16 +105,9 @@ def export(
         task = bar.add_task("exporting", total=sum(each.size_bytes for each in chosen), note="")
         work = Export(
             selection, kind, skip=skip_damaged, on_loss=say, progress=lambda done: bar.update(task, advance=done),
-            deliveries_of=about if of_deliveries else None,
+            deliveries_of=about,
         )  # fmt: skip
-        try:
-            _write(work, chosen, target)
-        except Lost as error:
-            raise CommandFailed(DAMAGED, f"{error}; --skip-damaged leaves it out") from None
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise CommandFailed(FAILED, f"{error.filename or target}: cannot be written: {error.strerror}") from None
+        _write(work, chosen, target)
     if mark_archived:
         _mark(chosen, starts)
     _report(work, target, as_json, mark_archived)
@@ -166,7 +161,6 @@ def _partitions(data: str, names: tuple[str, ...]) -> list[StoredPartition]:
     from radiator.columns.near import did_you_mean
     from radiator.storage.reader import list_partitions
 
-    check_store(data)
     found = list_partitions(data)
     known = [each.name for each in found]
     for name in names:
@@ -184,13 +178,23 @@ def _archived(partitions: list[StoredPartition]) -> dict[str, int]:
 
 
 def _write(work: Export, partitions: list[StoredPartition], target: str) -> None:
-    if target == "-":
-        work.to_stream(partitions, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    elif os.path.isdir(target):
-        work.to_directory(partitions, target)
-    else:
-        work.to_file(partitions, target)
+    """Write a file, a directory, or standard output. Raises CommandFailed, BrokenPipeError."""
+    from radiator.export.files import Lost
+
+    try:
+        if target == "-":
+            work.to_stream(partitions, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        elif os.path.isdir(target):
+            work.to_directory(partitions, target)
+        else:
+            work.to_file(partitions, target)
+    except Lost as error:
+        raise CommandFailed(DAMAGED, f"{error}; --skip-damaged leaves it out") from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandFailed(FAILED, f"{error.filename or target}: cannot be written: {error.strerror}") from None
 
 
 def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
