@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -172,7 +173,7 @@ def section(answers: Answers, options: Options) -> Section:
         "Compared",
         text,
         summary=_summary(rows, now, before),
-        findings=_findings(rows, (now["seconds"], before["seconds"])),
+        findings=_findings(rows),
         charts=[chart],
         tables=tables,
     )
@@ -216,27 +217,40 @@ def _summary(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
     return f"{units.many(messages, 'message')} now, {then:,} before: {_whole(messages, then, now, before)}."
 
 
-def _findings(rows: Rows, seconds: tuple[float, float]) -> list[str]:
-    said = []
+def _findings(rows: Rows) -> list[str]:
     alive = [row for row in rows if not _only_dead_letters(row)]
-    for kind, words in (("vanished", "silent now"), ("new", "new")):
-        names = [row for row in alive if row["kind"] == kind and not (kind == "vanished" and _chance(row, *seconds))]
-        if names and len(names) < len(alive):
-            said.append(f"{words}: {_names(names)}")
     both = [row for row in alive if row["kind"] == "both"]
-    changed = [row for row in both if not 1 / REMARKABLE < row["ratio"] < REMARKABLE and not _chance(row, *seconds)]
+    return [*_came_and_went(alive), *_changed(both), *_slower(both), *_dead_letters(rows)]
+
+
+def _came_and_went(alive: Rows) -> Iterator[str]:
+    gone = [row for row in alive if row["kind"] == "vanished" and not _chance(row)]
+    new = [row for row in alive if row["kind"] == "new"]
+    for words, some in (("silent now", gone), ("new", new)):
+        if some and len(some) < len(alive):
+            yield f"{words}: {_names(some)}"
+
+
+def _changed(both: Rows) -> Iterator[str]:
+    changed = [row for row in both if not 1 / REMARKABLE < row["ratio"] < REMARKABLE and not _chance(row)]
     for row in changed[:NAMES_MAX]:
         messages, then = f"{row['messages']:,}", f"{row['messages_before']:,}"
-        said.append(f"{row['destination']}: {times(row['ratio'])}, {messages} now and {then} before")
+        yield f"{row['destination']}: {times(row['ratio'])}, {messages} now and {then} before"
+
+
+def _slower(both: Rows) -> Iterator[str]:
     measured = [row for row in both if min(row["messages"], row["messages_before"]) >= SLOW_MIN]
     slower = [row for row in measured if row["p99_ratio"] and row["p99_ratio"] >= REMARKABLE and row["p99_ms"] >= 1]
     for row in sorted(slower, key=lambda row: -row["p99_ratio"])[:NAMES_MAX]:
         p99, p99_before = units.duration(row["p99_ms"]), units.duration(row["p99_ms_before"])
-        said.append(f"{row['destination']} is slower: p99 latency {p99}, before {p99_before}")
-    for row in [row for row in rows if _only_dead_letters(row) and row["difference"] > 0][:NAMES_MAX]:
+        yield f"{row['destination']} is slower: p99 latency {p99}, before {p99_before}"
+
+
+def _dead_letters(rows: Rows) -> Iterator[str]:
+    more = [row for row in rows if _only_dead_letters(row) and row["difference"] > 0]
+    for row in more[:NAMES_MAX]:
         then = f"{row['messages_before']:,}" if row["messages_before"] else "none"
-        said.append(f"{units.many(row['messages'], 'dead letter')} now in {row['destination']}, {then} before")
-    return said
+        yield f"{units.many(row['messages'], 'dead letter')} now in {row['destination']}, {then} before"
 
 
 def _only_dead_letters(row: dict[str, Any]) -> bool:
@@ -247,11 +261,11 @@ def _only_dead_letters(row: dict[str, Any]) -> bool:
     return bool(row["dead_letters"] == row["messages"] and row["dead_letters_before"] == row["messages_before"])
 
 
-def _chance(row: dict[str, Any], now_seconds: float, before_seconds: float) -> bool:
+def _chance(row: dict[str, Any]) -> bool:
     """Return True if two numbers with the same rate may differ this much by chance (independent events)."""
-    now, before = row["messages"] / now_seconds, row["messages_before"] / before_seconds
-    deviation = math.sqrt(now / now_seconds + before / before_seconds)
-    return bool(abs(now - before) < CHANCE_MAX * deviation)
+    counts = (row["rate"], row["messages"]), (row["rate_before"], row["messages_before"])
+    deviation = math.sqrt(sum(rate**2 / messages for rate, messages in counts if messages))
+    return bool(abs(row["difference"]) < CHANCE_MAX * deviation)
 
 
 def _whole(messages: int, then: int, now: dict[str, Any], before: dict[str, Any]) -> str:
