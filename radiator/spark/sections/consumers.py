@@ -155,34 +155,75 @@ def _tiles(found: Rows, each: Rows, poison: Rows) -> list[Tile]:
 def _charts(answers: Answers, options: Options) -> Iterator[Chart]:
     found, each = answers["subscriptions"], answers["consumers"]
     several = len(found) > 1
-    of = [{**row, "name": _name(row, several)} for row in each]
-    order = [row["name"] for row in sorted(of, key=lambda row: -row["acked"])]
-    waited = _slowest("queue", [row for row in found if row["timed"]])
-    if waited:
-        yield ranges(
-            "consumers-queue",
-            "Time in the queue",
-            waited,
-            label="subscription",
-            points=("p50", "p95", "p99"),
-            limit=RANGES_MAX,
-            note="From the receipt by the broker to the first delivery, of messages that are still stored"
-            + _part(waited, RANGES_MAX, "subscriptions that waited longest"),
-        )
-    held = _slowest("hand", [row for row in of if row["acked"]])
-    if held:
-        yield ranges(
-            "consumers-hand",
-            "Time in hand",
-            held,
+    named, rates = (
+        [{**row, "name": _name(row, several)} for row in rows] for rows in (each, answers["consumer_rates"])
+    )
+    yield from _times(
+        "queue",
+        "Time in the queue",
+        [row for row in found if row["timed"]],
+        label="subscription",
+        note="From the receipt by the broker to the first delivery, of messages that are still stored",
+        slowest="subscriptions that waited longest",
+    )
+    yield from _times(
+        "hand",
+        "Time in hand",
+        [row for row in named if row["acked"]],
+        label="name",
+        note="From the delivery to the acknowledgement",
+        slowest="slowest consumers",
+    )
+    yield from _throughput(rates, named, options)
+    if len(named) > 1:
+        yield bars(
+            "consumers-share",
+            "Deliveries by consumer",
+            sorted(named, key=lambda row: -row["deliveries"]),
             label="name",
+            value="deliveries",
+            limit=BARS_MAX,
+            note="Deliveries that have ended, those that came back included"
+            + _part(named, BARS_MAX, "consumers with the most"),
+        )
+    yield from _by_subscription(
+        "consumers-returned",
+        "Deliveries that came back",
+        _returned(each),
+        series="outcome",
+        value="deliveries",
+        note="nacked: returned by the consumer; timed out: held too long; requeued: the consumer left",
+    )
+    yield from _by_subscription(
+        "consumers-retries",
+        "Messages that were delivered more than once",
+        _by_deliveries(answers["retries"]),
+        series="deliveries",
+        value="messages",
+        note="Settled messages by their number of deliveries",
+    )
+
+
+def _times(what: str, title: str, rows: Rows, *, label: str, note: str, slowest: str) -> Iterator[Chart]:
+    """Yield a chart of the percentiles of a time, the slowest first."""
+    if rows:
+        yield ranges(
+            f"consumers-{what}",
+            title,
+            [
+                {label: row[label], **{point: row[f"{what}_{point}_ms"] for point in ("p50", "p95", "p99")}}
+                for row in sorted(rows, key=lambda row: -row[f"{what}_p95_ms"])
+            ],
+            label=label,
             points=("p50", "p95", "p99"),
             limit=RANGES_MAX,
-            note="From the delivery to the acknowledgement" + _part(held, RANGES_MAX, "slowest consumers"),
+            note=note + _part(rows, RANGES_MAX, slowest),
         )
-    rates = [{**row, "name": _name(row, several)} for row in answers["consumer_rates"]]
+
+
+def _throughput(rates: Rows, named: Rows, options: Options) -> Iterator[Chart]:
     if len({row["start"] for row in rates}) > 1:
-        seconds, words = options.width(_span(each), of_clients=True)
+        seconds, words = options.width(_span(named), of_clients=True)
         width = words.removeprefix("1 ")
         yield stacked(
             "consumers-throughput",
@@ -191,70 +232,47 @@ def _charts(answers: Answers, options: Options) -> Iterator[Chart]:
             x="start",
             series="name",
             value="messages",
-            order=order,
+            order=[row["name"] for row in sorted(named, key=lambda row: -row["acked"])],
             width_seconds=seconds,
             label=f"messages per {width}",
             note=f"Acknowledged messages per {width} and consumer, UTC",
         )
-    if len(of) > 1:
-        yield bars(
-            "consumers-share",
-            "Deliveries by consumer",
-            sorted(of, key=lambda row: -row["deliveries"]),
-            label="name",
-            value="deliveries",
-            limit=BARS_MAX,
-            note="Deliveries that have ended, those that came back included"
-            + _part(of, BARS_MAX, "consumers with the most"),
-        )
-    back = {
-        name: {outcome: sum(row[outcome] for row in each if row["subscription"] == name) for outcome in RETURNED}
-        for name in dict.fromkeys(row["subscription"] for row in each)
-    }
-    most = sorted((name for name in back if any(back[name].values())), key=lambda name: -sum(back[name].values()))
+
+
+def _by_subscription(
+    name: str, title: str, counts: dict[str, dict[str, int]], *, series: str, value: str, note: str
+) -> Iterator[Chart]:
+    """Yield a chart of the counts of each subscription that has some, the most first."""
+    most = sorted((each for each in counts if any(counts[each].values())), key=lambda each: -sum(counts[each].values()))
     if most:
         yield bars(
-            "consumers-returned",
-            "Deliveries that came back",
+            name,
+            title,
             [
-                {"subscription": name, "outcome": outcome.replace("_", " "), "deliveries": count}
-                for name in most
-                for outcome, count in back[name].items()
+                {"subscription": each, series: kind.replace("_", " "), value: count}
+                for each in most
+                for kind, count in counts[each].items()
             ],
             label="subscription",
-            value="deliveries",
-            series="outcome",
+            value=value,
+            series=series,
             limit=BARS_MAX,
-            note="nacked: returned by the consumer; timed out: held too long; requeued: the consumer left"
-            + _part(most, BARS_MAX, "subscriptions with the most"),
-        )
-    again = _by_deliveries(answers["retries"])
-    if again:
-        yield bars(
-            "consumers-retries",
-            "Messages that were delivered more than once",
-            [
-                {"subscription": name, "deliveries": times, "messages": count}
-                for name, counts in again.items()
-                for times, count in counts.items()
-            ],
-            label="subscription",
-            value="messages",
-            series="deliveries",
-            limit=BARS_MAX,
-            note="Settled messages by their number of deliveries"
-            + _part(again, BARS_MAX, "subscriptions with the most"),
+            note=note + _part(most, BARS_MAX, "subscriptions with the most"),
         )
 
 
-def _slowest(what: str, rows: Rows) -> Rows:
-    """Return the rows with the fields p50, p95 and p99 of a time, the slowest first."""
-    timed = [{**row, **{point: row[f"{what}_{point}_ms"] for point in ("p50", "p95", "p99")}} for row in rows]
-    return sorted(timed, key=lambda row: -row["p95"])
+def _returned(each: Rows) -> dict[str, dict[str, int]]:
+    """Return the deliveries that came back, by subscription and outcome."""
+    found: dict[str, dict[str, int]] = {}
+    for row in each:
+        counts = found.setdefault(row["subscription"], dict.fromkeys(RETURNED, 0))
+        for outcome in RETURNED:
+            counts[outcome] += row[outcome]
+    return found
 
 
 def _by_deliveries(rows: Rows) -> dict[str, dict[str, int]]:
-    """Return the messages with several deliveries by subscription, the most first, and number of deliveries."""
+    """Return the messages with several deliveries, by subscription and number of deliveries."""
     last = f"{DELIVERIES_MAX} or more"
     times = {each: str(each) if each < DELIVERIES_MAX else last for each in range(2, DELIVERIES_MAX + 1)}
     found: dict[str, dict[str, int]] = {}
@@ -263,7 +281,7 @@ def _by_deliveries(rows: Rows) -> dict[str, dict[str, int]]:
         if delivery > 1:
             counts = found.setdefault(row["subscription"], dict.fromkeys(times.values(), 0))
             counts[times[min(delivery, DELIVERIES_MAX)]] += row["messages"]
-    return dict(sorted(found.items(), key=lambda each: -sum(each[1].values())))
+    return found
 
 
 def _part(of: Sized, shown_max: int, what: str) -> str:
@@ -308,12 +326,11 @@ def _poisoned(poison: Rows) -> list[str]:
 
 
 def _retried(found: Rows, each: Rows) -> list[str]:
-    lines = []
+    lines, back = [], _returned(each)
     for row in found:
         share = row["retried"] / row["messages"] if row["messages"] else 0
         if share >= RETRIED_MIN:
-            of = [one for one in each if one["subscription"] == row["subscription"]]
-            counts = {outcome: sum(one[outcome] for one in of) for outcome in RETURNED}
+            counts = back.get(row["subscription"], dict.fromkeys(RETURNED, 0))
             why = max(counts, key=lambda outcome: counts[outcome])
             because = f", most often because {_WHY[why]}" if counts[why] else ""
             said = f"{units.percent(share)} of the messages of {row['subscription']} were delivered more than once"
