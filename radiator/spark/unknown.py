@@ -34,27 +34,35 @@ def warn_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
     if not asked or options.pushdown or options.deliveries is not None:
         return
     place = open_store(options.path, options.storage)
-    found = ends(place) if found is None else found
-    wanted = {name: None for each in selection.partitions if each.kind == "in" for name in each.values}
-    for name in wanted:
+    for text in _hints(options, Holdings(place.fs), ends(place) if found is None else found):
+        warn(f"{shown(options.path)} has {text}", options.warn_once)
+
+
+def _hints(options: ReadOptions, holdings: Holdings, found: Mapping[str, End]) -> Iterator[str]:
+    selection = options.selection
+    for name in dict.fromkeys(name for each in selection.partitions if each.kind == "in" for name in each.values):
         if name not in found:
-            warn(f"{shown(options.path)} has no partition {name!r} yet{did_you_mean(name, found)}", options.warn_once)
+            yield f"no partition {name!r} yet{did_you_mean(name, found)}"
     if not selection.destinations or options.archive is not None:
         return
-    holdings = Holdings(place.fs)
     known = holdings.destinations(found)
     slips = [] if known is None else list(unknown(selection, known))
     for text in slips:
-        warn(f"{shown(options.path)} has no {text}", options.warn_once)
+        yield f"no {text}"
+    if not slips:
+        yield from _disjoint(selection, holdings, found)
+
+
+def _disjoint(selection: Selection, holdings: Holdings, found: Mapping[str, End]) -> Iterator[str]:
+    """Yield a line if the selected partitions have none of the selected destinations."""
     chosen = {name: end for name, end in found.items() if selection.wants_partition(name)}
-    if slips or not chosen or len(chosen) == len(found):
+    if not chosen or len(chosen) == len(found):
         return
     if not any(holdings.may_hold(name, end, selection.wants_destination) for name, end in chosen.items()):
         names = ", ".join(list(chosen)[:NAMES_MAX]) + (" ..." if len(chosen) > NAMES_MAX else "")
-        warn(
-            f"{shown(options.path)} has none of these destinations in these partitions yet ({names}): a record must "
-            "match both options; radiator ls shows the destinations of each partition",
-            options.warn_once,
+        yield (
+            f"none of these destinations in these partitions yet ({names}): a record must match both options; "
+            "radiator ls shows the destinations of each partition"
         )
 
 
