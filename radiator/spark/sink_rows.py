@@ -207,58 +207,53 @@ class Rows:
         Raises:
             ConfigError: A row cannot be sent; the message has the number of the row.
         """
-        names = self._texts(batch, "destination") if self._destination is None else None
-        bodies = self._texts(batch, "body" if "body" in self._columns else "value") or []
+        fixed = [self._destination] * batch.num_rows
+        destinations = self._texts(batch, "destination") if self._destination is None else fixed
+        bodies = self._texts(batch, "body" if "body" in self._columns else "value")
         headers, tags = self._texts(batch, "headers"), self._texts(batch, "tags")
         columns = self._header_columns(batch)
         identities = [_numbers(batch.column(self._columns[name])) for name in self._dedup_by or self._place]
         time_ns = now_ns()
-        for row, body in enumerate(bodies):
-            destination = self._destination if names is None else names[row]
-            if destination is None:
-                raise ConfigError(f"row {first_row + row}: destination is null; expected a name such as /topic/results")
-            if body is None:
-                raise ConfigError(
-                    f"row {first_row + row}: expected a body, got null; use coalesce(body, '') for an empty one"
-                )
+        for row in range(batch.num_rows):
             try:
-                found = self._headers(headers[row]) if headers is not None and headers[row] else {}
-                if tags is not None and tags[row]:
-                    found.update((f"tag-{key}", value) for key, value in tags[row] if value is not None)
-                for header, values in columns:
-                    if values[row] is not None:
-                        if header == "priority" and values[row] not in PRIORITIES:
-                            raise ConfigError(f"column priority: expected 0 to 9, got {values[row]}")
-                        _set(found, header, values[row])
+                found = _headers(headers[row], tags[row], [(header, values[row]) for header, values in columns])
+                made = self._row(destinations[row], bodies[row], found, tuple(column[row] for column in identities))
             except ConfigError as error:
                 raise ConfigError(f"row {first_row + row}: {error}") from None
-            which = tuple(column[row] for column in identities)
-            if self._dedup_by and None in which:
-                raise ConfigError(
-                    f"row {first_row + row}: column {self._dedup_by[which.index(None)]} of option dedup_by is null; "
-                    "expected a value in every row, or another dedup_by"
-                )
-            identity = repr(which) if which else ""
-            if self._dedup_by:
-                digest = _digest(identity.encode(), b"")
-            else:
-                said = (identity, destination, *map("\0".join, sorted(found.items())))
-                digest = _digest("\0".join(said).encode(), body)
             _no_delay_that_is_over(found, time_ns)  # after the digest, which must not depend on the current time
-            yield Row(
-                Outgoing(destination, body, found), digest, "dedup-id" in found, bool(which) and None not in which
-            )
+            yield made
 
-    def _texts(self, batch: pa.RecordBatch, name: str) -> list[Any] | None:
+    def _row(self, destination: str | None, body: Any, headers: dict[str, str], which: tuple[Any, ...]) -> Row:
+        """Return a row as a message; ``which``: its values of the columns that identify it."""
+        if destination is None:
+            raise ConfigError("destination is null; expected a name such as /topic/results")
+        if body is None:
+            raise ConfigError("expected a body, got null; use coalesce(body, '') for an empty one")
+        if self._dedup_by and None in which:
+            raise ConfigError(
+                f"column {self._dedup_by[which.index(None)]} of option dedup_by is null; "
+                "expected a value in every row, or another dedup_by"
+            )
+        identity = repr(which) if which else ""
+        if self._dedup_by:
+            digest = _digest(identity.encode(), b"")
+        else:
+            said = (identity, destination, *map("\0".join, sorted(headers.items())))
+            digest = _digest("\0".join(said).encode(), body)
+        placed = bool(which) and None not in which
+        return Row(Outgoing(destination, body, headers), digest, "dedup-id" in headers, placed)
+
+    def _texts(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        """Return the values of a column, or None for each row if there is no such column."""
         place = self._columns.get(name)
-        return None if place is None else batch.column(place).to_pylist()
+        return [None] * batch.num_rows if place is None else list(batch.column(place).to_pylist())
 
     def _header_columns(self, batch: pa.RecordBatch) -> list[tuple[str, Sequence[Any]]]:
         """Return the columns that become one header each, as texts, or None where there is none."""
         found: list[tuple[str, Sequence[Any]]] = []
         for each in ACCEPTED:
             if each.header in _PLAIN_HEADERS and each.name in self._columns:
-                values = self._texts(batch, each.name) or []
+                values = self._texts(batch, each.name)
                 found.append((each.header, [None if value is None else str(value) for value in values]))
         if "expires" in self._columns:
             moments = _numbers(batch.column(self._columns["expires"]))
@@ -289,15 +284,26 @@ class Rows:
                 )
         return found
 
-    def _headers(self, pairs: list[tuple[str, str | None]]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for name, value in pairs:
-            if value is None or name in _DROPPED or name in IDS:
-                continue
-            if name in HOP_BY_HOP:
-                raise ConfigError(f"column headers: {name!r} belongs to the frame: leave it out")
-            found[name] = value
-        return found
+
+def _headers(
+    given: list[tuple[str, str | None]] | None, tags: list[tuple[str, str | None]] | None,
+    columns: Sequence[tuple[str, str | None]],
+) -> dict[str, str]:  # fmt: skip
+    """Return the headers of a row; ``columns``: of its columns that become one header each."""
+    found: dict[str, str] = {}
+    for name, value in given or ():
+        if value is None or name in _DROPPED or name in IDS:
+            continue
+        if name in HOP_BY_HOP:
+            raise ConfigError(f"column headers: {name!r} belongs to the frame: leave it out")
+        found[name] = value
+    found.update((f"tag-{key}", value) for key, value in tags or () if value is not None)
+    for header, value in columns:
+        if header == "priority" and value is not None and value not in PRIORITIES:
+            raise ConfigError(f"column priority: expected 0 to 9, got {value}")
+        if value is not None:
+            _set(found, header, value)
+    return found
 
 
 def _no_delay_that_is_over(headers: dict[str, str], time_ns: int) -> None:
