@@ -156,14 +156,13 @@ def make_report(
         raise ConfigError("report: expected the broker's data directory, or an archive, or both; got neither")
     place = None if path is None else open_store(path)
     logs = [] if place is None else partitions(place)  # report a wrong path before Java is started
-    all_of_it = asked.destination is None and asked.start is None and asked.until is None
-    behind = waiting(path, now_ns) if path and os.path.isdir(path) and all_of_it and "lag" in names else []
+    is_part = asked.described()
+    behind = waiting(path, now_ns) if "lag" in names and path and os.path.isdir(path) and not is_part else []
     sharing = tempfile.TemporaryDirectory(prefix="radiator-warned-")
     steps = len(names) + of_spark + 1
     with _folder(folder), sharing as once:
         ends = {log.name: log.next_offset for log in logs}
-        root = None if path is None else os.fspath(path)
-        source = ArrowReader(root, archive, ends, now_ns, partial(warn, once=once), fail_on_data_loss, once)
+        source = ArrowReader(path, archive, ends, now_ns, partial(warn, once=once), fail_on_data_loss, once)
         known = None if place is None or archive is not None else Holdings(place.fs).destinations(heads(place))
         opened: AbstractContextManager[Part] = nullcontext(Part(source, asked, known))
         if of_spark:
