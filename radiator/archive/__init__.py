@@ -12,10 +12,11 @@ This package knows pyarrow and the files of a store. It does not know pyspark, b
 
 from radiator.archive.files import Files, NoArchive, NoVersion
 from radiator.archive.listing import files
-from radiator.archive.manifest import Conflict, DataFile, Lost, State, commit, load
+from radiator.archive.manifest import Changes, Conflict, DataFile, Lost, State, commit, load
 from radiator.archive.opening import open_files
 
 __all__ = [
+    "Changes",
     "Conflict",
     "DataFile",
     "Files",

@@ -21,7 +21,7 @@ from typing import Any
 from radiator.archive.actions import MEASURED
 from radiator.archive.contents import Anchor, DataFile, Lost, Span, State
 from radiator.archive.files import Files, NoArchive
-from radiator.archive.manifest import STATISTICS_KEY, load, next_commit, write_checkpoint
+from radiator.archive.manifest import STATISTICS_KEY, Changes, load, next_commit, write_checkpoint
 from radiator.archive.paths import OLD_LOG, commit_path
 from radiator.checksum import crc32
 from radiator.errors import StorageError
@@ -86,14 +86,16 @@ def _converted(files: Files, versions: list[int]) -> list[bytes]:
             state, data = next_commit(
                 state,
                 int(moment.timestamp() * 1000),
-                old["source"],
-                add=[_file(said) for said in old["add"]],
-                remove=old["remove"],
-                ends=old["ends"],
-                starts=old["starts"],
-                lost=[Lost(*each) for each in old["lost"]],
-                anchors={name: Anchor(*each) for name, each in old.get("anchors", {}).items()},
-                configuration={STATISTICS_KEY: ",".join(MEASURED)},
+                Changes(
+                    old["source"],
+                    add=[_file(said) for said in old["add"]],
+                    remove=old["remove"],
+                    ends=old["ends"],
+                    starts=old["starts"],
+                    lost=[Lost(*each) for each in old["lost"]],
+                    anchors={name: Anchor(*each) for name, each in old.get("anchors", {}).items()},
+                    configuration={STATISTICS_KEY: ",".join(MEASURED)},
+                ),
                 engine=old["by"],
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -44,7 +44,19 @@ from radiator.clock import NS_PER_MS
 from radiator.errors import StorageError
 from radiator.limits import MIB
 
-__all__ = ["Anchor", "Conflict", "DataFile", "Lost", "Span", "State", "Table", "check_source", "commit", "load"]
+__all__ = [
+    "Anchor",
+    "Changes",
+    "Conflict",
+    "DataFile",
+    "Lost",
+    "Span",
+    "State",
+    "Table",
+    "check_source",
+    "commit",
+    "load",
+]
 
 CHECKPOINT_COMMITS = 50
 CHECKPOINT_BYTES = 4 * MIB  # of one commit: read from a checkpoint, so many spans take a third of the time
@@ -127,30 +139,13 @@ def made_ms(files: Files, version: int) -> int:
     raise StorageError(f"{files.named(commit_path(version))}: has no commitInfo, so its time is unknown")
 
 
-def commit(
-    files: Files,
-    state: State,
-    *,
-    source: str,
-    add: Iterable[DataFile] = (),
-    remove: Iterable[str] = (),
-    ends: Mapping[str, int] | None = None,
-    starts: Mapping[str, int] | None = None,
-    lost: Iterable[Lost] = (),
-    anchors: Mapping[str, Anchor] | None = None,
-    schema: pa.Schema | None = None,
-    configuration: Mapping[str, str] | None = None,
-    vacuumed_ms: int | None = None,
-) -> State | Conflict:
-    """Add one commit behind ``state``, and return the new state.
+@dataclass(frozen=True)
+class Changes:
+    """What a commit changes.
 
-    After an error the commit may be stored or not.
-
-    Args:
-        files: The archive.
-        state: The state that the commit was made from.
+    Attributes:
         source: The data directory.
-        add: Its new files.
+        add: The new files.
         remove: Paths of files whose records the new files have.
         ends: The new ends of partitions.
         starts: The starts of new partitions.
@@ -160,10 +155,42 @@ def commit(
         configuration: Changed properties of the table.
         vacuumed_ms: Merged files that were replaced up to then do not exist.
     """
-    following, data = next_commit(
-        state, time.time_ns() // NS_PER_MS, source, add=add, remove=remove, ends=ends or {}, starts=starts or {},
-        lost=lost, anchors=anchors or {}, schema=schema, configuration=configuration or {}, vacuumed_ms=vacuumed_ms,
-    )  # fmt: skip
+
+    source: str
+    add: Sequence[DataFile] = ()
+    remove: Sequence[str] = ()
+    ends: Mapping[str, int] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
+    lost: Sequence[Lost] = ()
+    anchors: Mapping[str, Anchor] = field(default_factory=dict)
+    schema: pa.Schema | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    vacuumed_ms: int | None = None
+
+    @property
+    def operation(self) -> str:
+        """The name that the history of the table shows."""
+        if self.remove:
+            return "OPTIMIZE"
+        if self.add or self.ends:
+            return "WRITE"
+        return "VACUUM END" if self.vacuumed_ms else "SET TBLPROPERTIES"
+
+    def numbers(self, made_ms: int) -> Iterator[Action]:
+        """Yield the actions that store ends, starts, lost ranges, and how far merged files are removed."""
+        for kind, offsets in ((actions.END, self.ends), (actions.START, self.starts)):
+            yield from (actions.txn(offset, made_ms, kind, self.source, name) for name, offset in offsets.items())
+        yield from (actions.lost_of(self.source, each, made_ms) for each in self.lost)
+        if self.vacuumed_ms is not None:
+            yield actions.txn(self.vacuumed_ms, made_ms, actions.VACUUM, self.source)
+
+
+def commit(files: Files, state: State, changes: Changes) -> State | Conflict:
+    """Add one commit behind ``state``, and return the new state.
+
+    After an error the commit may be stored or not.
+    """
+    following, data = next_commit(state, time.time_ns() // NS_PER_MS, changes)
     path = commit_path(following.version)
     if not files.create_new(path, data) and files.read(path) != data:  # else the store had taken it, without an answer
         return Conflict(following.version)
@@ -173,60 +200,32 @@ def commit(
 
 
 def next_commit(
-    state: State,
-    made_ms: int,
-    source: str,
-    *,
-    add: Iterable[DataFile],
-    remove: Iterable[str],
-    ends: Mapping[str, int],
-    starts: Mapping[str, int],
-    lost: Iterable[Lost],
-    anchors: Mapping[str, Anchor],
-    schema: pa.Schema | None = None,
-    configuration: Mapping[str, str] | None = None,
-    vacuumed_ms: int | None = None,
-    engine: str = actions.ENGINE_VERSION,
+    state: State, made_ms: int, changes: Changes, engine: str = actions.ENGINE_VERSION
 ) -> tuple[State, bytes]:
     """Return the state after a commit, and the bytes of the commit.
 
     Args:
         state: The state before it.
         made_ms: The time of the commit, in milliseconds since 1970.
-        source: The data directory.
-        add: Its new files.
-        remove: Paths of files whose records the new files have.
-        ends: The new ends of partitions.
-        starts: The starts of new partitions.
-        lost: Lost ranges.
-        anchors: The new anchors.
-        schema: The columns of data files from now on; None: as they were.
-        configuration: Changed properties of the table.
-        vacuumed_ms: Merged files that were replaced up to then do not exist.
+        changes: What it changes.
         engine: The program that has made it.
     """
+    if missing := [path for path in changes.remove if path not in state.files]:
+        raise StorageError(f"commit {state.version + 1} removes files that do not exist: {missing[:3]}")
     made: list[Action] = []
-    new = list(add)
-    table = _table(state, made_ms, source, schema, {**_statistics(state, new), **(configuration or {})})
+    table = _table(state, made_ms, changes)
     if table != state.table:
         if state.table is None:
             made.append({"protocol": actions.PROTOCOL})
         made.append(actions.metadata_of(table))
-    made += (actions.txn(end, made_ms, actions.END, source, name) for name, end in ends.items())
-    made += (actions.txn(start, made_ms, actions.START, source, name) for name, start in starts.items())
-    made += (actions.lost_of(source, each, made_ms) for each in lost)
-    if vacuumed_ms is not None:
-        made.append(actions.txn(vacuumed_ms, made_ms, actions.VACUUM, source))
-    replaced = list(remove)
-    if missing := [path for path in replaced if path not in state.files]:
-        raise StorageError(f"commit {state.version + 1} removes files that do not exist: {missing[:3]}")
-    gone = [state.files[path] for path in replaced]
+    made += changes.numbers(made_ms)
+    gone = [state.files[path] for path in changes.remove]
     deleted_ms = max(made_ms, state.vacuumed_ms + 1)  # so that a vacuum with another clock finds it
     made += (actions.remove_of(each, deleted_ms) for each in gone)
     carried = {name: anchor for name, anchor in latest_anchors(gone).items() if state.anchors.get(name) == anchor}
-    added = _anchored([replace(each, modified_ms=made_ms) for each in new], {**carried, **anchors})
+    added = _anchored([replace(each, modified_ms=made_ms) for each in changes.add], {**carried, **changes.anchors})
     made += (actions.add_of(each, data_change=not gone) for each in added)
-    kind = "OPTIMIZE" if gone else "WRITE" if added or ends else "VACUUM END" if vacuumed_ms else "SET TBLPROPERTIES"
+    kind = changes.operation
     info: dict[str, Any] = {"timestamp": made_ms, "operation": kind, "operationParameters": {}, "engineInfo": engine}
     if kind == "WRITE":
         info["operationParameters"] = {"mode": "Append", "partitionBy": f'["{PARTITION_COLUMN}"]'}
@@ -247,23 +246,22 @@ def _statistics(state: State, new: Iterable[DataFile]) -> dict[str, str]:
     return {STATISTICS_KEY: ",".join((*actions.MEASURED, *(("destination", "offset") if known else ())))}
 
 
-def _table(
-    state: State, made_ms: int, source: str, schema: pa.Schema | None, configuration: Mapping[str, str]
-) -> Table:
+def _table(state: State, made_ms: int, changes: Changes) -> Table:
     """Return the metadata of the table after a commit."""
     table = state.table or Table(
-        str(uuid.uuid5(uuid.NAMESPACE_OID, f"{source}:{made_ms}")),
+        str(uuid.uuid5(uuid.NAMESPACE_OID, f"{changes.source}:{made_ms}")),
         actions.schema_string(),
         {
-            SOURCE_KEY: source,
+            SOURCE_KEY: changes.source,
             RETENTION_KEY: interval(RETENTION_SECONDS),
             "delta.appendOnly": "true",  # other programs may not delete or change records
             "delta.enableExpiredLogCleanup": "false",  # commits stay, so every version can be found
         },
         made_ms,
     )
-    columns = table.schema if schema is None else actions.schema_string(schema)
-    return replace(table, schema=columns, configuration={**table.configuration, **configuration})
+    columns = table.schema if changes.schema is None else actions.schema_string(changes.schema)
+    configuration = {**table.configuration, **_statistics(state, changes.add), **changes.configuration}
+    return replace(table, schema=columns, configuration=configuration)
 
 
 def _anchored(added: list[DataFile], anchors: Mapping[str, Anchor]) -> list[DataFile]:

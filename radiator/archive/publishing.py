@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from radiator.archive.files import Files
-from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
+from radiator.archive.manifest import Anchor, Changes, Conflict, Lost, State, check_source, commit, load
 from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, upload_path
 from radiator.archive.retention import RETENTION_KEY, interval, retention_ms
 from radiator.archive.split import SpooledFile
@@ -134,14 +134,16 @@ class Publisher:
             made = commit(
                 self.files,
                 self.state,
-                source=self._source,
-                schema=schema,
-                add=[placed.file for change in chosen for placed in change.add],
-                remove=[path for change in chosen for path in change.remove],
-                ends={name: end for change in chosen for name, end in change.ends.items()},
-                starts={name: start for change in chosen for name, start in change.starts.items()},
-                lost=[lost for change in chosen for lost in change.lost],
-                anchors={name: anchor for change in chosen for name, anchor in change.anchors.items()},
+                Changes(
+                    self._source,
+                    schema=schema,
+                    add=[placed.file for change in chosen for placed in change.add],
+                    remove=[path for change in chosen for path in change.remove],
+                    ends={name: end for change in chosen for name, end in change.ends.items()},
+                    starts={name: start for change in chosen for name, start in change.starts.items()},
+                    lost=[lost for change in chosen for lost in change.lost],
+                    anchors={name: anchor for change in chosen for name, anchor in change.anchors.items()},
+                ),
             )
             self._step("committed")
             if not isinstance(made, Conflict):
@@ -197,7 +199,7 @@ class Publisher:
     def _committed(self, **changes: Any) -> bool:
         """Commit changes of the table itself. Return False after a conflict, with the latest state loaded."""
         self._step("commit")
-        made = commit(self.files, self.state, source=self._source, **changes)
+        made = commit(self.files, self.state, Changes(self._source, **changes))
         self._step("committed")
         self.state = self.load() if isinstance(made, Conflict) else made
         return not isinstance(made, Conflict)

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from radiator.archive import manifest, publishing
 from radiator.archive.files import Files, LocalFiles
-from radiator.archive.manifest import CHECKPOINT_COMMITS, Lost, State, commit, load
+from radiator.archive.manifest import CHECKPOINT_COMMITS, Changes, Lost, State, commit, load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import LAST_CHECKPOINT, checkpoint_path, commit_path
 from radiator.archive.planning import source_of
@@ -107,11 +107,11 @@ def test_a_log_with_checkpoints_of_both_and_without_old_commits_says_the_same(tm
         state = grown(files, CHECKPOINT_COMMITS // 2)
         lost = [Lost("p", state.ends["p"], state.ends["p"] + 3, "damaged")]
         ends = {"p": state.ends["p"] + 3, "q:1": state.version}
-        assert isinstance(commit(files, state, source="s", ends=ends, lost=lost, starts={"q:1": 4}), State)
+        assert isinstance(commit(files, state, Changes("s", ends=ends, lost=lost, starts={"q:1": 4})), State)
         old = load(files)
         merged = data_file(0, old.ends["p"])
         merged = replace(merged, path=merged.path.replace("0123abcd", f"{old.version:08x}"))
-        commit(files, old, source="s", add=[merged], remove=list(old.files))
+        commit(files, old, Changes("s", add=[merged], remove=list(old.files)))
         state = check_same(files, str(tmp_path))
         DeltaTable(tmp_path).create_checkpoint()
         assert manifest._checkpoint(files, state.version) == state
@@ -170,7 +170,7 @@ def test_columns_that_are_added_later_are_in_the_table(tmp_path: Path) -> None:
     state = grown(files, 1)
     struct = pa.struct([pa.field("carrier", pa.string()), pa.field("delays", pa.list_(pa.int32()))])
     schema = pa.schema([*arrow_schema(), pa.field("flight", struct)])
-    assert isinstance(commit(files, state, source="s", schema=schema), State)
+    assert isinstance(commit(files, state, Changes("s", schema=schema)), State)
     fields = {each.name: each for each in DeltaTable(tmp_path).schema().fields}
     assert list(fields) == [*schema.names, "date"]
     assert "carrier" in fields["flight"].type.to_json()
@@ -309,7 +309,7 @@ def test_a_retention_that_cannot_be_read_is_a_problem_and_no_file_is_removed(tmp
     fill(tmp_path / "data").close()
     files, data = open_files(tmp_path / "archive"), str(tmp_path / "data")
     run(data, files, UNMERGED)
-    commit(files, load(files), source=source_of(data), configuration={RETENTION_KEY: "interval 2 fortnights"})
+    commit(files, load(files), Changes(source_of(data), configuration={RETENTION_KEY: "interval 2 fortnights"}))
     out = run(data, files, replace(EAGER, merge=True))
     assert out.merged_to
     assert "'interval 2 fortnights': fortnights is no unit; no merged file was removed" in out.problems[files.uri]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.archive import Lost, commit, load, open_files
+from radiator.archive import Changes, Lost, commit, load, open_files
 from radiator.archive.run import Options, run
 from radiator.client import connect
 from radiator.columns.selection import Selection
@@ -42,7 +42,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     state = load(files)
     both = ("shared", "/topic/own")
     gone = [Lost(name, 100, 150, "damaged") for name in both]
-    commit(files, state, source=state.source or "", lost=gone, ends=dict.fromkeys(both, 150))
+    commit(files, state, Changes(state.source or "", lost=gone, ends=dict.fromkeys(both, 150)))
     archive(to, writer.root, dict.fromkeys(both, 200))
     return writer.root, str(to)
 

@@ -16,7 +16,7 @@ import pytest
 
 from radiator.archive.actions import decode, encode
 from radiator.archive.lineage import LineageCheck, Lookup, OtherLog, look_up
-from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, State, commit, load
+from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, Changes, State, commit, load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import checkpoint_path, commit_path
 from radiator.archive.run import Outcome, preview, run
@@ -241,7 +241,7 @@ def test_checkpoints_have_the_anchors(tmp_path: Path) -> None:
         anchors = {name: Anchor(end - 1, number, f"{number:032x}")}
         added = data_file(end - 1, end, partition=name)
         state = load(files)
-        assert isinstance(commit(files, state, source="s", add=[added], ends={name: end}, anchors=anchors), State)
+        assert isinstance(commit(files, state, Changes("s", add=[added], ends={name: end}, anchors=anchors)), State)
     before = load(files)
     assert before.anchors == {
         f"p{number % 7}": Anchor(9 + number, number, f"{number:032x}")

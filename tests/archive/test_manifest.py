@@ -18,6 +18,7 @@ from radiator.archive.files import Entry, LocalFiles
 from radiator.archive.lookup import may_hold
 from radiator.archive.manifest import (
     CHECKPOINT_COMMITS,
+    Changes,
     Conflict,
     DataFile,
     Lost,
@@ -51,7 +52,7 @@ def grown(files: LocalFiles, count: int) -> State:
     state = load(files)
     for _ in range(count):
         first = state.ends.get("p", 0)
-        made = commit(files, state, source="s", add=[data_file(first, first + 5)], ends={"p": first + 5})
+        made = commit(files, state, Changes("s", add=[data_file(first, first + 5)], ends={"p": first + 5}))
         assert isinstance(made, State)
         state = made
     return state
@@ -75,7 +76,9 @@ def test_the_state_is_the_fold_of_the_commits(tmp_path: Path) -> None:
     small = list(state.files)
     merged = data_file(0, 10)
     lost = [Lost("p", 15, 17, "damaged")]
-    made = commit(files, state, source="s", add=[merged], remove=small[:2], ends={"p": 17}, starts={"p": 0}, lost=lost)
+    made = commit(
+        files, state, Changes("s", add=[merged], remove=small[:2], ends={"p": 17}, starts={"p": 0}, lost=lost)
+    )
     assert made == load(files)
     assert isinstance(made, State)
     assert set(made.files) == {merged.path, small[2]}
@@ -87,8 +90,8 @@ def test_the_state_is_the_fold_of_the_commits(tmp_path: Path) -> None:
 def test_of_two_commits_from_one_state_one_is_a_conflict_and_leaves_nothing(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     state = grown(files, 1)
-    mine = commit(files, state, source="s", add=[data_file(5, 10)], ends={"p": 10})
-    assert commit(files, state, source="s", add=[data_file(5, 9)], ends={"p": 9}) == Conflict(1)
+    mine = commit(files, state, Changes("s", add=[data_file(5, 10)], ends={"p": 10}))
+    assert commit(files, state, Changes("s", add=[data_file(5, 9)], ends={"p": 9})) == Conflict(1)
     assert load(files) == mine
 
 
@@ -184,7 +187,7 @@ def test_the_archive_of_another_store_is_refused(tmp_path: Path) -> None:
 def test_plain_readers_are_given_the_files_that_may_hold_what_they_want(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     found = [data_file(0, 5), data_file(5, 9, "/topic/b"), data_file(9, 12, None), data_file(12, 20, day=1)]
-    made = commit(files, State(), source="s", add=found, ends={"p": 20})
+    made = commit(files, State(), Changes("s", add=found, ends={"p": 20}))
     assert isinstance(made, State)
     a, b, many, later = (files.address(each.path) for each in found)
     assert set(archive.files(tmp_path)) == {a, b, many, later}
@@ -200,7 +203,7 @@ def test_files_that_list_no_destinations_are_left_out_by_their_smallest_and_larg
     files = LocalFiles(str(tmp_path))
     spans = [("/topic/a", "/topic/f"), ("/topic/f", "/topic/m"), ("/topic/n", "/topic/z")]
     found = [replace(data_file(n * 5, n * 5 + 5, None), names=span) for n, span in enumerate(spans)]
-    assert isinstance(commit(files, State(), source="s", add=found, ends={"p": 15}), State)
+    assert isinstance(commit(files, State(), Changes("s", add=found, ends={"p": 15})), State)
     first, second, third = (files.address(each.path) for each in found)
     for wanted, expected in (
         ("/topic/c", [first]), ("/topic/f", [first, second]), ("/topic/b,/topic/o", [first, third]),
@@ -240,10 +243,10 @@ def test_an_archive_of_an_earlier_version_gets_the_columns_with_statistics(
     files = LocalFiles(str(tmp_path))
     with monkeypatch.context() as earlier:
         earlier.setattr(manifest, "_statistics", lambda *given: {})
-        state = commit(files, load(files), source="s", add=[file], ends={"p": 5})
+        state = commit(files, load(files), Changes("s", add=[file], ends={"p": 5}))
     assert isinstance(state, State) and state.table is not None
     assert manifest.STATISTICS_KEY not in state.table.configuration
     for _ in range(2):
-        state = commit(files, load(files), source="s", ends={"p": 6})
+        state = commit(files, load(files), Changes("s", ends={"p": 6}))
         assert isinstance(state, State) and state.table is not None
         assert state.table.configuration[manifest.STATISTICS_KEY] == columns

@@ -27,7 +27,7 @@ from radiator.archive.contents import Anchor, DataFile, PackedSpans, Span, State
 from radiator.archive.files import LocalFiles
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lookup import may_hold, records
-from radiator.archive.manifest import load, next_commit, write_checkpoint
+from radiator.archive.manifest import Changes, load, next_commit, write_checkpoint
 from radiator.archive.merging import OPEN_DAY_FILES, Sizes, groups_to_merge, spans_of
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import footer_of, reader
@@ -261,9 +261,8 @@ def test_the_state_of_a_year_of_many_logs_is_small() -> None:
         file = replace(one("a", 0, 5, day, date), path=data_path(date, spans, f"{day:016x}"), spans=spans)
         anchors = {name: Anchor(day * 30 + 29, 1, "00" * 16) for name in logs}
         ends, starts = dict.fromkeys(logs, day * 30 + 30), {} if day else dict.fromkeys(logs, 0)
-        return next_commit(
-            state, day, "source", add=[file], ends=ends, starts=starts, lost=(), anchors=anchors, remove=()
-        )
+        changes = Changes("source", add=[file], ends=ends, starts=starts, anchors=anchors)
+        return next_commit(state, day, changes)
 
     files = open_files("memory://year")
     state = State()

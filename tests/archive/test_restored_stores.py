@@ -13,7 +13,7 @@ import pytest
 from radiator.archive import lock
 from radiator.archive.files import LocalFiles
 from radiator.archive.lock import locked
-from radiator.archive.manifest import CHECKPOINT_COMMITS, State, commit, load
+from radiator.archive.manifest import CHECKPOINT_COMMITS, Changes, State, commit, load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import checkpoint_path, commit_path
 from radiator.archive.run import Outcome, Watch, run
@@ -90,10 +90,10 @@ def test_a_checkpoint_that_says_something_else_is_not_kept(tmp_path: Path) -> No
     last = CHECKPOINT_COMMITS - 1
     before = grown(files, last)
     other = data_file(before.ends["p"], before.ends["p"] + 7)
-    assert isinstance(commit(files, before, source="s", add=[other], ends={"p": other.spans[0].next_offset}), State)
+    assert isinstance(commit(files, before, Changes("s", add=[other], ends={"p": other.spans[0].next_offset})), State)
     files.remove(commit_path(last))
     with pytest.raises(StorageError, match=f"is not the state as of version {last}; remove it"):
-        commit(files, before, source="s", add=[data_file(other.spans[0].first, 400)], ends={"p": 400})
+        commit(files, before, Changes("s", add=[data_file(other.spans[0].first, 400)], ends={"p": 400}))
     files.remove(checkpoint_path(last))
     assert load(files).ends == {"p": 400}  # the commits say everything
 
@@ -104,11 +104,10 @@ def test_a_checkpoint_that_says_the_same_is_kept(tmp_path: Path) -> None:
     last = CHECKPOINT_COMMITS - 1
     before = grown(files, last)
     added = [data_file(before.ends["p"], before.ends["p"] + 7)]
-    after = commit(files, before, source="s", add=added, ends={"p": added[0].spans[0].next_offset})
+    changes = Changes("s", add=added, ends={"p": added[0].spans[0].next_offset})
+    after = commit(files, before, changes)
     files.remove(commit_path(last))
-    assert (
-        commit(files, before, source="s", add=added, ends={"p": added[0].spans[0].next_offset}) == after == load(files)
-    )
+    assert commit(files, before, changes) == after == load(files)
 
 
 def test_a_run_does_not_remove_the_old_empty_spool_that_it_uses(tmp_path: Path) -> None:

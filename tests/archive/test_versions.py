@@ -10,7 +10,7 @@ import pytest
 from radiator import archive
 from radiator.archive import NoArchive, NoVersion, manifest
 from radiator.archive.files import LocalFiles
-from radiator.archive.manifest import State, commit, load
+from radiator.archive.manifest import Changes, State, commit, load
 from radiator.archive.versions import load_as_of
 from radiator.cli.main import run as run_command
 from tests.archive.test_manifest import data_file
@@ -28,11 +28,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalFiles:
         monkeypatch.setattr(manifest.time, "time_ns", lambda number=number: START_NS + number * HOUR_NS)
         first = 10 * number
         assert made.create_new(data_file(first, first + 10).path, b"")
-        found = commit(made, state, source="s", add=[data_file(first, first + 10)], ends={"p": first + 10})
+        found = commit(made, state, Changes("s", add=[data_file(first, first + 10)], ends={"p": first + 10}))
         assert isinstance(found, State)
         state = found
     monkeypatch.setattr(manifest.time, "time_ns", lambda: START_NS + 4 * HOUR_NS)
-    commit(made, state, source="s", add=[data_file(0, 30)], remove=list(state.files)[:3])
+    commit(made, state, Changes("s", add=[data_file(0, 30)], remove=list(state.files)[:3]))
     return made
 
 
@@ -78,7 +78,7 @@ def test_a_version_whose_files_were_removed_is_an_error(files: LocalFiles, vacuu
     files.remove(data_file(10, 20).path)
     if vacuum:  # of other programs no commit says so
         state = load(files)
-        commit(files, state, source="s", vacuumed_ms=max(state.removed.values()))
+        commit(files, state, Changes("s", vacuumed_ms=max(state.removed.values())))
     assert load_as_of(files, 0).version == 0
     for version in (1, 2):
         with pytest.raises(NoVersion, match=f"1 file of version {version} was merged and removed .*10-20.*--keep-m"):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from radiator.archive import DataFile, Lost, commit, load, open_files
+from radiator.archive import Changes, DataFile, Lost, commit, load, open_files
 from radiator.archive.manifest import Span
 from radiator.archive.planning import source_of
 from radiator.cli.main import run
@@ -87,7 +87,7 @@ def write_archive(
                 max(times),
             )
         )
-    commit(files, load(files), source=source or source_of(store), add=add, ends=ends, lost=lost or ())
+    commit(files, load(files), Changes(source or source_of(store), add=add, ends=ends, lost=lost or ()))
     return str(root)
 
 
@@ -151,7 +151,7 @@ def test_losses_of_the_archive_outside_of_the_selection_are_not_reported(store: 
     files = open_files(archive)
     state = load(files)
     (last,) = [each for each in state.files.values() if each.destinations == ("/topic/b",)]
-    commit(files, state, source=source_of(store), lost=[Lost("ab", 40, 43, "damaged")], ends={"ab": 43})
+    commit(files, state, Changes(source_of(store), lost=[Lost("ab", 40, 43, "damaged")], ends={"ab": 43}))
     losses: list[object] = []
     inside = Selection().received(high_ns=last.max_receive_ns + MS)
     for choice, told in (

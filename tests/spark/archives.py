@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from radiator.archive import DataFile, Lost, commit, load, open_files
+from radiator.archive import Changes, DataFile, Lost, commit, load, open_files
 from radiator.archive.manifest import Span
 from radiator.archive.planning import source_of
 from radiator.columns.decode import Counters
@@ -48,14 +48,14 @@ def archive(root: Path | str, data: str, ends: Mapping[str, int] | None = None, 
                 _publish(root, rows.filter(pa.array(mask)), day, name, partition, before[partition], following)
             )
     starts = {name: 0 for name in ends if name not in state.ends}
-    commit(files, state, source=source_of(data), add=added, ends=ends, starts=starts)
+    commit(files, state, Changes(source_of(data), add=added, ends=ends, starts=starts))
     return [each.path for each in added]
 
 
 def lose(root: Path | str, *lost: Lost) -> None:
     files = open_files(root)
     state = load(files)
-    commit(files, state, source=state.source or "", lost=lost)
+    commit(files, state, Changes(state.source or "", lost=lost))
 
 
 def compact(root: Path | str, partition: str, destination: str) -> None:
@@ -71,7 +71,7 @@ def compact(root: Path | str, partition: str, destination: str) -> None:
         first, following = min(each.spans[0].first for each in those), max(each.spans[-1].next_offset for each in those)
         new = _publish(root, rows.cast(arrow_schema()), day, destination, partition, first, following)
         state = load(files)
-        commit(files, state, source=state.source or "", add=[new], remove=[each.path for each in those])
+        commit(files, state, Changes(state.source or "", add=[new], remove=[each.path for each in those]))
     for each in old:
         files.remove(each.path)
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from radiator.archive import Lost, NoArchive, commit, load, open_files
+from radiator.archive import Changes, Lost, NoArchive, commit, load, open_files
 from radiator.columns.scan import LostRecords
 from radiator.errors import ConfigError, StorageError
 from radiator.spark import collect, read, table, tables
@@ -284,7 +284,7 @@ def test_a_file_that_spark_leaves_out_without_a_word_is_an_error(
     old = next(iter(state.files.values()))
     hidden = replace(old, path=f"{old.path.rpartition('/')[0]}/_{old.path.rpartition('/')[2]}")
     (tmp_path / "archive" / old.path).rename(tmp_path / "archive" / hidden.path)
-    commit(files, state, source=state.source or "", add=[hidden], remove=[old.path])
+    commit(files, state, Changes(state.source or "", add=[hidden], remove=[old.path]))
     with pytest.raises(StorageError, match=r"Spark does not find all files that the commits name: it lists \d+ of"):
         table(spark, store[0], tmp_path / "archive")
 
