@@ -56,15 +56,10 @@ def source_of(root: str) -> str:
     return blake2b(key, digest_size=16).hexdigest()
 
 
-def plan(
-    partitions: Iterable[StoredPartition], state: State, names: frozenset[str] = frozenset(),
-    unit_bytes: int = ARCHIVE_UNIT_BYTES,
-) -> Plan:  # fmt: skip
-    """Plan all partitions, or those in ``names``."""
+def plan(partitions: Iterable[StoredPartition], state: State, unit_bytes: int = ARCHIVE_UNIT_BYTES) -> Plan:
+    """Plan partitions."""
     made, lineage = Plan(), LineageCheck(FileSystem(), state)
     for partition in partitions:
-        if names and partition.name not in names:
-            continue
         end = state.ends.get(partition.name)
         try:
             lineage.check(partition)

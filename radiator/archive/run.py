@@ -141,12 +141,46 @@ def preview(data: str, files: Files, options: Options) -> Plan:
     state = load(files)
     check_source(files, state, source)
     check_commits(files, state)
-    return plan(partitions(open_store(data)), state, options.partitions, options.unit_bytes)
+    return plan(_logs(data, options), state, options.unit_bytes)
+
+
+def _logs(data: str, options: Options) -> list[StoredPartition]:
+    names = options.partitions
+    return [each for each in partitions(open_store(data)) if not names or each.name in names]
 
 
 def _empty(spool: str) -> None:
     for name in os.listdir(spool):
         os.unlink(f"{spool}/{name}")
+
+
+class _Round:
+    """The jobs of one plan, and what became of them so far."""
+
+    def __init__(self, jobs: deque[Job]) -> None:
+        self.jobs = jobs
+        self.left_bytes = sum(job.bytes for job in jobs)  # of the log, in jobs without a result
+        self.pending: list[Written] = []  # results that are not committed
+        self.committed = time.monotonic()
+        self.again = False  # whether another round is needed
+        self._stopped: set[str] = set()  # partitions with a failed unit that later units depend on
+
+    def wants(self, job: Job) -> bool:
+        return self._stopped.isdisjoint(unit.partition for unit in job.units)
+
+    def take(self, written: Written) -> None:
+        """Add the result of a job. What it has left follows at once."""
+        self._stopped.update(failure.unit.partition for failure in written.failed)
+        self.again |= any(failure.gone for failure in written.failed)
+        self.jobs.extendleft(reversed(written.left))
+        self.left_bytes += sum(each.bytes for each in written.left)
+        if written.units:
+            self.pending.append(written)
+
+    def is_due(self, pending_bytes: int) -> bool:
+        """Return whether to commit now."""
+        size = sum(each.bytes for each in self.pending)
+        return size >= pending_bytes or time.monotonic() - self.committed >= ARCHIVE_COMMIT_SECONDS
 
 
 class _Run:
@@ -158,6 +192,7 @@ class _Run:
         self._settings = replace(options.settings, spool=spool, level=options.level, skip_damaged=options.skip_damaged)
         self._out = Outcome()
         self._copy = kind_of_copy(FileSystem(), data)
+        self._marks = options.mark and not self._copy
         self._unit_bytes, self._pending_bytes, self._jobs = options.unit_bytes, ARCHIVE_COMMIT_BYTES, options.jobs
         self._failed: Unit | None = None  # that for which there was no room
 
@@ -220,68 +255,59 @@ class _Run:
     def _round(self, first: bool) -> bool:
         """Do one round. Return whether another one is needed."""
         _empty(self._spool)  # results nobody waits for
-        found = partitions(open_store(self._data))
-        if first:
-            self._report_marks(found)
-        names = self._options.partitions
-        self._out.unsealed = sum(
-            each.next_offset - each.segments[-1].base_offset
-            for each in found
-            if each.segments and (not names or each.name in names)
-        )
-        made = plan(found, self._publisher.state, names, self._unit_bytes)
-        self._out.problems.update(made.problems)
-        self._unmark(made.other_logs)
-        self._mark(_verified(found, self._publisher.state, names, made.problems))  # commits of a run that died
-        units = [unit for unit in made.units if unit.partition not in self._out.problems]
+        units = self._units(first)
         self._watch.total(sum(unit.bytes for unit in units))
-        again = False
-        pending: list[Written] = []
-        stopped: set[str] = set()  # partitions with a failed unit that later units depend on
-        wanted: Callable[[Job], bool] = lambda job: stopped.isdisjoint(unit.partition for unit in job.units)  # noqa: E731
-        job_bytes = min(self._unit_bytes, self._pending_bytes)
-        jobs = deque(jobs_of(units, self._source, job_bytes))
-        left = sum(job.bytes for job in jobs)
-        committed = time.monotonic()
-        for job, result in results(jobs, self._settings, self._jobs, self._watch.advance, wanted):
-            left -= job.bytes
-            if not wanted(job):  # and another process was at it already
+        jobs = jobs_of(units, self._source, min(self._unit_bytes, self._pending_bytes))
+        now = _Round(deque(jobs))
+        for job, result in results(now.jobs, self._settings, self._jobs, self._watch.advance, now.wants):
+            now.left_bytes -= job.bytes
+            if not now.wants(job):  # and another process was at it already
                 with contextlib.suppress(Exception):
                     result()
                 self._discard(job.token)
                 continue
             try:
-                made_now = result()
+                written = result()
             except (OSError, BrokenProcessPool) as error:
                 self._discard(job.token)
-                self._commit(pending)
+                had_pending = bool(now.pending)
+                self._commit(now)
                 if is_full(error):
-                    if self._retry_smaller(job, bool(pending)):
+                    if self._retry_smaller(job, had_pending):
                         return True
                     self._failed = job.units[0]
                 raise
-            for failure in made_now.failed:
-                stopped.add(failure.unit.partition)
-                if failure.gone:
-                    again = True
-                else:
-                    self._out.problems[failure.unit.partition] = failure.text
-                    self._out.damaged |= failure.damaged
-            jobs.extendleft(reversed(made_now.left))
-            left += sum(each.bytes for each in made_now.left)
-            if made_now.units:
-                pending.append(made_now)
-            else:
+            now.take(written)
+            self._report_failures(written)
+            if not written.units:
                 self._discard(job.token)
             self._watch.step("written")
-            size = sum(each.bytes for each in pending)
-            if size >= self._pending_bytes or time.monotonic() - committed >= ARCHIVE_COMMIT_SECONDS:
-                again |= self._commit(pending)
-                pending, committed = [], time.monotonic()
+            if now.is_due(self._pending_bytes):
+                self._commit(now)
             if self._watch.stopping():
-                self._out.left_bytes = left
+                self._out.left_bytes = now.left_bytes
                 break
-        return self._commit(pending) or again
+        self._commit(now)
+        return now.again
+
+    def _units(self, first: bool) -> list[Unit]:
+        """Return the units to write. Correct the marks of the partitions before. ``first``: in this run."""
+        logs, state = _logs(self._data, self._options), self._publisher.state
+        if first:
+            self._report_marks(logs)
+        self._out.unsealed = sum(each.next_offset - each.segments[-1].base_offset for each in logs if each.segments)
+        made = plan(logs, state, self._unit_bytes)
+        self._out.problems.update(made.problems)
+        self._unmark(made.other_logs)
+        self._mark(_verified(logs, state, made.problems))  # commits of a run that died
+        return [unit for unit in made.units if unit.partition not in self._out.problems]
+
+    def _report_failures(self, written: Written) -> None:
+        """Report why units were left out, except those that the next round plans again."""
+        for failure in written.failed:
+            if not failure.gone:
+                self._out.problems[failure.unit.partition] = failure.text
+                self._out.damaged |= failure.damaged
 
     def _retry_smaller(self, job: Job, committed: bool) -> bool:
         """Note that there was no room for a job. Return whether to retry with less at once."""
@@ -305,18 +331,16 @@ class _Run:
                 os.truncate(f"{self._spool}/{name}", 0)
                 os.unlink(f"{self._spool}/{name}")
 
-    def _commit(self, pending: list[Written]) -> bool:
-        """Commit the results of jobs. Return whether some were dropped, because another archiver was faster."""
-        if not pending:
-            return False
-        changes = [_change(each) for each in pending]
-        done = self._publisher.publish(changes)
-        for change, written in zip(changes, pending, strict=True):
-            if not any(change is each for each in done):
-                continue
-            self._count(written)
+    def _commit(self, now: _Round) -> None:
+        """Commit the results that wait. Another round is needed if another archiver was faster with some."""
+        changes = [_change(each) for each in now.pending]
+        done = self._publisher.publish(changes) if changes else []
+        for change, written in zip(changes, now.pending, strict=True):
+            if any(change is each for each in done):
+                self._count(written)
         self._mark({name: end for change in done for name, end in change.ends.items()})
-        return len(done) < len(changes)
+        now.again |= len(done) < len(changes)
+        now.pending, now.committed = [], time.monotonic()
 
     def _count(self, written: Written) -> None:
         out = self._out
@@ -341,7 +365,7 @@ class _Run:
 
     def _mark(self, ends: Mapping[str, int]) -> None:
         """Tell retention how far the archive is, if that is new."""
-        if self._copy or not self._options.mark:
+        if not self._marks:
             return
         fs = FileSystem()
         for name, end in ends.items():
@@ -359,9 +383,8 @@ class _Run:
             self._watch.step("marked")
 
     def _report_marks(self, logs: Iterable[StoredPartition]) -> None:
-        if self._options.mark and not self._copy:
-            names = self._options.partitions
-            found = marks(open_store(self._data).fs, [each for each in logs if not names or each.name in names])
+        if self._marks:
+            found = marks(open_store(self._data).fs, logs)
             text = ahead(found, self._publisher.files.uri, self._publisher.state)
             if text:
                 self._watch.report(text)
@@ -369,7 +392,7 @@ class _Run:
     def _unmark(self, names: Iterable[str]) -> None:
         """Remove the marks of partitions that are another log than the archived one."""
         fs = FileSystem()
-        for name in names if self._options.mark and not self._copy else ():
+        for name in names if self._marks else ():
             directory = layout.partition_path(self._data, name)
             try:
                 with contextlib.suppress(StorageError):  # damaged: nothing is removed by it
@@ -447,14 +470,12 @@ class _Run:
             self._out.merged_to += 1
 
 
-def _verified(
-    found: Iterable[StoredPartition], state: State, names: frozenset[str], problems: Mapping[str, str]
-) -> dict[str, int]:
+def _verified(logs: Iterable[StoredPartition], state: State, problems: Mapping[str, str]) -> dict[str, int]:
     """Return up to where to mark each log: at most its end, and nothing of a partition with problems."""
     return {
         each.name: min(state.ends[each.name], each.next_offset)
-        for each in found
-        if each.name in state.ends and each.name not in problems and (not names or each.name in names)
+        for each in logs
+        if each.name in state.ends and each.name not in problems
     }
 
 
