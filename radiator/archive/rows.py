@@ -16,7 +16,7 @@ the file of each offset.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from radiator.archive.files import Files
 from radiator.archive.lookup import overlaps
-from radiator.archive.manifest import Anchor, DataFile
+from radiator.archive.manifest import Anchor, DataFile, Span
 from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import DATE_PREFIX, MANY, encode
 from radiator.archive.sorting import DAY_NS
@@ -214,95 +214,125 @@ class _FileCheck:
 
 
 def check_partition(
-    files: Files, part: PartitionState, whole: Mapping[str, Collection[str]], on_missing: Callable[[int], None]
-) -> Iterator[str]:
-    """Yield what is wrong, as texts.
+    files: Files, part: PartitionState, whole: Mapping[str, Collection[str]]
+) -> Generator[str, None, int]:
+    """Yield what is wrong, as texts. Return the number of offsets in no file and not lost.
+
+    Offsets of a file that cannot be read are not counted, because that was reported.
 
     Args:
         files: The archive.
         part: The partition.
         whole: By path, partitions whose offsets in the file are exactly those of its spans: it is not read again.
-        on_missing: Called with the number of offsets in no file and not lost. Offsets of a file that cannot be read are
-            not counted, because that was reported.
     """
-    found = [(span, each) for each in part.files for span in each.spans_of(part.name)]
-    found.sort(key=lambda one: one[0][:3])
-    low = min([part.start, *(span.first for span, _ in found)])
-    high = max([part.end, *(span.next_offset for span, _ in found)])
-    missing, last, unread = 0, -1, set[str]()
-    for first in range(low, high, WINDOW_OFFSETS):
-        window = _Window(first, min(first + WINDOW_OFFSETS, high))
-        several = list(
-            {each.path: each for span, each in found if span.first < window.stop and span.next_offset > first}.values()
-        )
-        for place, each in enumerate(several):
-            try:
-                known_whole = part.name in whole.get(each.path, ())
-                for other, twice in window.take(None if known_whole else files, each, part.name, place):
-                    yield (
-                        f"{len(twice)} offsets of {part.name!r} exist twice, the first one is {twice[0]}: in "
-                        f"{files.named(each.path)} and in {files.named(several[other].path)}"
-                    )
-            except (pa.ArrowException, OSError):
-                unread.add(each.path)
+    seen = _PartitionCheck(files, part, whole)
+    yield from seen.faults()
+    return seen.missing
+
+
+class _PartitionCheck:
+    """The facts of the offsets of a partition."""
+
+    def __init__(self, files: Files, part: PartitionState, whole: Mapping[str, Collection[str]]) -> None:
+        self._files, self._part, self._whole = files, part, whole
+        self._found = [(span, each) for each in part.files for span in each.spans_of(part.name)]
+        self._found.sort(key=lambda one: one[0][:3])
+        self._low = min([part.start, *(span.first for span, _ in self._found)])
+        self._high = max([part.end, *(span.next_offset for span, _ in self._found)])
+        self.missing = 0
+        self._last = -1  # the highest offset in a file
+        self._unread: set[str] = set()  # paths of files that cannot be read
+
+    def faults(self) -> Iterator[str]:
+        for first in range(self._low, self._high, WINDOW_OFFSETS):
+            yield from self._window(_Window(first, min(first + WINDOW_OFFSETS, self._high)))
+        anchor, last = self._part.anchor, self._last
+        if anchor is not None and last != anchor.offset and not self._unread:
+            yield (
+                f"partition {self._part.name!r}: the commits name the record at offset {anchor.offset} as its last "
+                "one, and " + (f"that is at {last}" if last >= 0 else "there is none")
+            )
+
+    def _window(self, window: _Window) -> Iterator[str]:
+        part = self._part
+        several = {each.path: each for span, each in self._found if window.overlaps(span)}
+        for each in several.values():
+            yield from self._twice(window, each)
         for a, b in part.lost:
             if there := window.count(a, b):
                 yield f"partition {part.name!r}: {there} offsets of {a} to {b - 1} are recorded as lost, but exist"
-        if outside := window.count(low, part.start) + window.count(part.end, high):
-            yield (f"partition {part.name!r}: {outside} records are outside its offsets {part.start} to {part.end - 1}")
-        known = [*part.lost, *((span.first, span.next_offset) for span, each in found if each.path in unread)]
-        missing += window.missing(max(first, part.start), min(window.stop, part.end), known)
-        last = max(last, window.last())
-    on_missing(missing)
-    if part.anchor is not None and last != part.anchor.offset and not unread:
-        yield (
-            f"partition {part.name!r}: the commits name the record at offset {part.anchor.offset} as its last one, and "
-            + (f"that is at {last}" if last >= 0 else "there is none")
-        )
+        if outside := window.count(self._low, part.start) + window.count(part.end, self._high):
+            yield f"partition {part.name!r}: {outside} records are outside its offsets {part.start} to {part.end - 1}"
+        unread = [(span.first, span.next_offset) for span, each in self._found if each.path in self._unread]
+        self.missing += window.missing(part.start, part.end, [*part.lost, *unread])
+        self._last = max(self._last, window.last())
+
+    def _twice(self, window: _Window, each: DataFile) -> Iterator[str]:
+        """Add the offsets of a file to a window, and check that no earlier file has them."""
+        name = self._part.name
+        known = name in self._whole.get(each.path, ())
+        offsets = _of_spans(each, name, window) if known else _stored(self._files, each, name, window)
+        try:
+            for other, twice in window.add(each, offsets):
+                yield (
+                    f"{len(twice)} offsets of {name!r} exist twice, the first one is {twice[0]}: in "
+                    f"{self._files.named(each.path)} and in {self._files.named(other.path)}"
+                )
+        except (pa.ArrowException, OSError):
+            self._unread.add(each.path)
+
+
+def _of_spans(each: DataFile, partition: str, window: _Window) -> Iterator[Ints]:
+    """Yield the offsets that a file has in a window according to its commit."""
+    for span in each.spans_of(partition):
+        yield np.arange(max(span.first, window.first), min(span.next_offset, window.stop))
+
+
+def _stored(files: Files, each: DataFile, partition: str, window: _Window) -> Iterator[Ints]:
+    """Yield the offsets that a file has in a window.
+
+    Raises:
+        OSError: The file cannot be read. pyarrow's errors are raised too.
+    """
+    with files.open(each.path) as file:
+        source = reader(file)
+        groups = list(range(source.num_row_groups))
+        columns = ["offset"]
+        if len(each.partitions) > 1:
+            columns.append("partition")
+            groups = [group for group in groups if overlaps(source, group, partition, window.first, window.stop)]
+        for batch in source.iter_batches(BATCH_ROWS, groups, columns):
+            if len(columns) > 1:
+                batch = batch.filter(pc.equal(batch.column("partition"), partition))
+            offsets = batch.column("offset").to_numpy()
+            yield offsets[(offsets >= window.first) & (offsets < window.stop)]
 
 
 class _Window:
-    """The number of the file that has each offset, plus one; 0: none."""
+    """The number of the file that has each offset, from 1 on in the order of ``add``; 0: none."""
 
     def __init__(self, first: int, stop: int) -> None:
         self.first, self.stop = first, stop
         self._of = np.zeros(stop - first, np.int32)
+        self._files: list[DataFile] = []
 
-    def take(self, files: Files | None, each: DataFile, partition: str, place: int) -> Iterator[tuple[int, Ints]]:
-        """Add the offsets of a partition in a file. Yield the place of each earlier file with some, and these offsets.
+    def overlaps(self, span: Span) -> bool:
+        return span.first < self.stop and span.next_offset > self.first
 
-        ``files`` None: they are those of its spans.
-
-        Raises:
-            OSError: The file cannot be read. pyarrow's errors are raised too.
-        """
-        if files is None:
-            for span in each.spans_of(partition):
-                yield from self._put(np.arange(max(span.first, self.first), min(span.next_offset, self.stop)), place)
-            return
-        with files.open(each.path) as file:
-            source = reader(file)
-            groups = list(range(source.num_row_groups))
-            columns = ["offset"]
-            if len(each.partitions) > 1:
-                columns.append("partition")
-                groups = [group for group in groups if overlaps(source, group, partition, self.first, self.stop)]
-            for batch in source.iter_batches(BATCH_ROWS, groups, columns):
-                if len(columns) > 1:
-                    batch = batch.filter(pc.equal(batch.column("partition"), partition))
-                offsets = batch.column("offset").to_numpy()
-                yield from self._put(offsets[(offsets >= self.first) & (offsets < self.stop)], place)
-
-    def _put(self, offsets: Ints, place: int) -> Iterator[tuple[int, Ints]]:
-        if not len(offsets):
-            return
-        at = np.sort(offsets) - self.first
-        before = self._of[at]
-        again = np.concatenate([[False], np.diff(at) == 0])
-        before[again] = place + 1
-        for other in np.unique(before[before > 0]):
-            yield int(other) - 1, at[before == other] + self.first
-        self._of[at] = place + 1
+    def add(self, each: DataFile, parts: Iterable[Ints]) -> Iterator[tuple[DataFile, Ints]]:
+        """Add the offsets of a file. Yield each file that has some of them already, and these offsets."""
+        self._files.append(each)
+        number = len(self._files)
+        for offsets in parts:
+            if not len(offsets):
+                continue
+            at = np.sort(offsets) - self.first
+            before = self._of[at]
+            again = np.concatenate([[False], np.diff(at) == 0])
+            before[again] = number
+            for other in np.unique(before[before > 0]):
+                yield self._files[other - 1], at[before == other] + self.first
+            self._of[at] = number
 
     def count(self, first: int, stop: int) -> int:
         return int(np.count_nonzero(self._slice(first, stop)))
@@ -313,6 +343,8 @@ class _Window:
         return self.first + int(there[-1]) if len(there) else -1
 
     def missing(self, first: int, stop: int, lost: Sequence[tuple[int, int]]) -> int:
+        """Return the number of offsets from ``first`` to ``stop`` that are in no file, and not lost."""
+        first, stop = max(first, self.first), min(stop, self.stop)
         there = self._slice(first, stop) > 0
         for a, b in lost:
             there[max(a - first, 0) : max(b - first, 0)] = True

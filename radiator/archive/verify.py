@@ -15,7 +15,6 @@ This module knows the manifest and Parquet. It does not know stores. It writes n
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +60,7 @@ def verify(
         )  # fmt: skip
         yield from _holes(part)
         if records:
-            yield from rows.check_partition(files, part, whole, partial(on_missing, name))
+            on_missing(name, (yield from rows.check_partition(files, part, whole)))
 
 
 def _file(
