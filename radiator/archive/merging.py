@@ -72,10 +72,7 @@ def groups_to_merge(
         force: Also those of days that may get more.
         partitions: Only files of these; empty: of all.
     """
-    latest: dict[str, str] = {}
-    for each in state.files.values():
-        for name in each.partitions:
-            latest[name] = max(latest.get(name, ""), each.date)
+    latest = _latest_days(state)
     found: list[list[DataFile]] = []
     wanted = [each for each in state.files.values() if not partitions or each.partitions.issubset(partitions)]
     for date, of_day in groupby(sorted(wanted, key=_place), key=lambda each: each.date):
@@ -89,23 +86,32 @@ def groups_to_merge(
             else:
                 shared += small
         if force or all(date < latest[name] for each in shared for name in each.partitions):
-            found += _shared(shared, sizes, 1, 2)
+            least, growth = 2, 1
         elif date < max(latest.values()):  # some logs have no later day, and may get more
-            found += _shared(shared, sizes, PAST_DAY_GROWTH, 2)
+            least, growth = 2, PAST_DAY_GROWTH
         else:
-            found += _shared(shared, sizes, min(OPEN_DAY_GROWTH, sizes.open_day_files), sizes.open_day_files)
+            least, growth = max(2, sizes.open_day_files), min(OPEN_DAY_GROWTH, sizes.open_day_files)
+        if len(shared) >= least:
+            found += _shared(shared, sizes, growth)
     return found
 
 
-def _shared(small: list[DataFile], sizes: Sizes, growth: int, least: int) -> Iterator[list[DataFile]]:
-    """Yield groups of small files of any partitions, if there are ``least``.
+def _latest_days(state: State) -> dict[str, str]:
+    """Return the latest day of each partition: only this one may get more records."""
+    latest: dict[str, str] = {}
+    for each in state.files.values():
+        for name in each.partitions:
+            latest[name] = max(latest.get(name, ""), each.date)
+    return latest
+
+
+def _shared(small: list[DataFile], sizes: Sizes, growth: int) -> Iterator[list[DataFile]]:
+    """Yield groups of small files of any partitions.
 
     The smallest files are merged, as many as make the result ``growth`` times larger than the largest of them. So a
     record is merged again only into a file of so many times the size, and few files are left, each with a considerable
     part of the records of all smaller ones.
     """
-    if len(small) < max(2, least):
-        return
     small.sort(key=_weight)
     sums = accumulate(map(_weight, small))
     count = max((n for n, total in enumerate(sums, 1) if total >= growth * _weight(small[n - 1])), default=0)
