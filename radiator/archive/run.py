@@ -298,7 +298,7 @@ class _Run:
         self._out.unsealed = sum(each.next_offset - each.segments[-1].base_offset for each in logs if each.segments)
         made = plan(logs, state, self._unit_bytes)
         self._out.problems.update(made.problems)
-        self._unmark(made.other_logs)
+        self._mark(dict.fromkeys(made.other_logs, 0), lower=True)  # the archive has other logs of these names
         self._mark(_verified(logs, state, made.problems))  # commits of a run that died
         return [unit for unit in made.units if unit.partition not in self._out.problems]
 
@@ -363,24 +363,23 @@ class _Run:
                     "was first archived (retention, or settled messages of a queue)"
                 )
 
-    def _mark(self, ends: Mapping[str, int]) -> None:
-        """Tell retention how far the archive is, if that is new."""
-        if not self._marks:
-            return
+    def _mark(self, ends: Mapping[str, int], lower: bool = False) -> None:
+        """Tell retention how far the archive is, where that is more than before. ``lower``: or less."""
         fs = FileSystem()
-        for name, end in ends.items():
+        for name, end in ends.items() if self._marks else ():
             directory = layout.partition_path(self._data, name)
             try:
                 if not os.path.isdir(directory):
                     continue
-                with contextlib.suppress(StorageError):  # damaged: it is written again
-                    if archived.read(fs, directory) >= end:
-                        continue
-                archived.write(fs, directory, end, synced=False)  # two syncs for each of 10,000 logs are a minute
+                before = 0
+                with contextlib.suppress(StorageError):  # damaged: nothing is removed by it
+                    before = archived.read(fs, directory)
+                if before < end or (lower and before > end):
+                    # two syncs for each of 10,000 logs are a minute
+                    archived.write(fs, directory, end, synced=lower)
+                    self._watch.step("marked")
             except OSError as error:
                 self._out.problems[self._data] = str(storage_error(layout.archived_path(directory), "write", error))
-                continue
-            self._watch.step("marked")
 
     def _report_marks(self, logs: Iterable[StoredPartition]) -> None:
         if self._marks:
@@ -388,19 +387,6 @@ class _Run:
             text = ahead(found, self._publisher.files.uri, self._publisher.state)
             if text:
                 self._watch.report(text)
-
-    def _unmark(self, names: Iterable[str]) -> None:
-        """Remove the marks of partitions that are another log than the archived one."""
-        fs = FileSystem()
-        for name in names if self._marks else ():
-            directory = layout.partition_path(self._data, name)
-            try:
-                with contextlib.suppress(StorageError):  # damaged: nothing is removed by it
-                    if archived.read(fs, directory):
-                        archived.write(fs, directory, 0)
-                        self._watch.step("marked")
-            except OSError as error:
-                self._out.problems[self._data] = str(storage_error(layout.archived_path(directory), "write", error))
 
     # --- small files --------------------------------------------------------------------------------------------------
 
