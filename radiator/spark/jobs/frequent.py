@@ -76,13 +76,7 @@ def top_keys(df: DataFrame, *, key: str = PARTITION_KEY, limit: int = 20) -> Dat
         with the value; 1 if the key determines the partition), first_received, last_received.
     """
     carried = df.select(key_of(key).alias("value"), "partition", "size", "receive_time").where("value is not null")
-    counts = carried.groupBy("value").agg(
-        F.count("*").alias("messages"),
-        F.sum("size").alias("bytes"),
-        F.count_distinct("partition").alias("partitions"),
-        F.min("receive_time").alias("first_received"),
-        F.max("receive_time").alias("last_received"),
-    )
+    counts = _counts(carried, "value", "partition")
     return _most(counts, limit).select(
         "value", "messages", "share", "bytes", "partitions", "first_received", "last_received"
     )
@@ -176,13 +170,7 @@ def senders(df: DataFrame, *, sender: str = PRODUCER, limit: int = 20) -> DataFr
         last_received, silent_ms (from its last message to the last message of all).
     """
     named = df.select(key_of(sender).alias("sender"), "destination", "size", "receive_time")
-    counts = named.groupBy("sender").agg(
-        F.count("*").alias("messages"),
-        F.sum("size").alias("bytes"),
-        F.count_distinct("destination").alias("destinations"),
-        F.min("receive_time").alias("first_received"),
-        F.max("receive_time").alias("last_received"),
-    )
+    counts = _counts(named, "sender", "destination")
     newest = counts.agg(F.max("last_received").alias("newest"))
     silent = (F.unix_micros("newest") - F.unix_micros("last_received")) / 1000
     return (
@@ -194,6 +182,17 @@ def senders(df: DataFrame, *, sender: str = PRODUCER, limit: int = 20) -> DataFr
         )
         .orderBy(F.desc("messages"), "sender")
     )  # fmt: skip
+
+
+def _counts(df: DataFrame, by: str, other: str) -> DataFrame:
+    """Return one row per value of a column, with the number of different values of ``other``."""
+    return df.groupBy(by).agg(
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.count_distinct(other).alias(f"{other}s"),
+        F.min("receive_time").alias("first_received"),
+        F.max("receive_time").alias("last_received"),
+    )
 
 
 def _most(counts: DataFrame, limit: int, name: str = "value") -> DataFrame:
