@@ -201,10 +201,11 @@ class Broker(Services):
             return
         session.begin_closing()
         leaving.release(self, session)
-        while session.auto_acks:
-            run = session.auto_acks.popleft()
+        outbox = session.outbox
+        while outbox.auto_acks:
+            run = outbox.auto_acks.popleft()
             source = run.source
-            written, unwritten = run.unwritten(session.written_total)
+            written, unwritten = run.unwritten(outbox.written_total)
             with self.internal_errors:
                 source.settle(written)
                 self.returns.back(source, unwritten, attempted=False)
@@ -213,9 +214,10 @@ class Broker(Services):
 
     def flushed(self, session: Session, size: int) -> None:
         """Note that ``size`` bytes of the outbox were sent: messages under ``ack:auto`` settle, deliveries go on."""
-        session.flushed(size)
-        if session.waiting and session.room() > 0:
-            for subscription in session.take_waiting():
+        outbox = session.outbox
+        outbox.flushed(size)
+        if outbox.waiting and outbox.room() > 0:
+            for subscription in outbox.take_waiting():
                 self.ready.credit(subscription)
 
     # --- subscriptions ----------------------------------------------------------------------------------------------

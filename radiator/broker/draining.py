@@ -136,7 +136,7 @@ class Draining:
         grace_ns = period_ns - spread_ns
         for session in self._order[self._next : due]:
             if self._ends(session):
-                session.pause_deliveries()
+                session.outbox.pause_deliveries()
                 self._leaving[session] = MonoNs(min(now_ns + grace_ns, max(self._ends_ns, now_ns)))
         self._next = max(self._next, due)
 
@@ -149,7 +149,7 @@ class Draining:
 
     def _resume(self, sessions: Iterable[Session]) -> Steps:
         for session in sessions:
-            waiting = session.resume_deliveries()
+            waiting = session.outbox.resume_deliveries()
             for subscription in waiting:
                 self._credit(subscription)
             self._budget.spend(1 + len(waiting))

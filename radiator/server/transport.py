@@ -306,7 +306,7 @@ class Transport:
         if error.code == "not-stomp":
             self._driver.broker.stats.count(not_stomp=1)
             self._log("connections that do not speak STOMP", error.message)
-            self.session.send(self._connection.refusal())
+            self.session.outbox.add(self._connection.refusal())
             self.session.begin_closing()
         else:
             self._driver.broker.refuse(self.session, error, self._connection.failed_receipt)
@@ -377,7 +377,7 @@ class Transport:
     def flush(self) -> None:
         """Send the outbox of the session. What the socket does not accept now is sent when it does."""
         session = self.session
-        pieces = session.take_outbox()
+        pieces = session.outbox.take()
         if not pieces or self.closed:
             return
         if session.closing:
@@ -445,7 +445,7 @@ class Transport:
         if heart_beat.is_dead(now_ns):
             self._close_silent(heart_beat)
         elif heart_beat.should_send(now_ns) and not self._backlog and self.session.connected:
-            self.session.send(b"\n")
+            self.session.outbox.add(b"\n")
 
     def _close_silent(self, heart_beat: HeartBeat) -> None:
         """Close the connection of a silent peer, with an ERROR if it reads what it is sent."""
@@ -483,8 +483,8 @@ class Transport:
         -N`` ends its side before it reads.
         """
         session = self.session
-        owed = session.closing or not session.receipts.empty or bool(session.outbox or self._backlog)
-        if not owed or self._shut or session.auto_acks:  # unwritten messages must not count as delivered
+        owed = session.closing or not session.receipts.empty or bool(session.outbox.pieces or self._backlog)
+        if not owed or self._shut or session.outbox.auto_acks:  # unwritten messages must not count as delivered
             self.close()
             return
         self._ended = True
@@ -509,7 +509,7 @@ class Transport:
     def _finish(self) -> None:
         """Shut down the sending side if all is sent. The peer's bytes are dropped until it closes."""
         session = self.session
-        if self._shut or self._backlog or session.outbox or not session.receipts.empty:
+        if self._shut or self._backlog or session.outbox.pieces or not session.receipts.empty:
             return
         self._shut = True
         if self._ended:

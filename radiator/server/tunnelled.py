@@ -197,7 +197,7 @@ class TunnelledTransport(Transport):
         session = self.session
         session.begin_closing()
         self._driver.broker.release(session)
-        session.take_outbox()
+        session.outbox.take()
         self._backlog.clear()
         self._credits.clear()
         self._wire = bytes(self._wire) + data
@@ -212,7 +212,7 @@ class TunnelledTransport(Transport):
     def flush(self) -> None:
         """Send the outbox of the session. What the socket does not accept now is sent when it does."""
         session, tunnel = self.session, self._tunnel
-        pieces = session.take_outbox()
+        pieces = session.outbox.take()
         if not pieces or self.closed:
             return
         if session.closing:
@@ -279,7 +279,7 @@ class TunnelledTransport(Transport):
 
     def _finish(self) -> None:
         session = self.session
-        if self._shut or self._backlog or self._wire or session.outbox or not session.receipts.empty:
+        if self._shut or self._backlog or self._wire or session.outbox.pieces or not session.receipts.empty:
             return
         if self._close_sent:
             super()._finish()

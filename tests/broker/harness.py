@@ -132,7 +132,7 @@ class Client:
 
     def flush(self, most: int | None = None) -> int:
         """The socket takes what the session has, or only ``most`` bytes of it."""
-        self.wire += b"".join(self.session.take_outbox())
+        self.wire += b"".join(self.session.outbox.take())
         data, self.wire = (self.wire, b"") if most is None else (self.wire[:most], self.wire[most:])
         if data:
             self.raw += data
@@ -393,7 +393,7 @@ class World:
             for subscription in session.subscriptions.values():
                 for source, offset, _ in subscription.in_flight.values():
                     held.setdefault(source, []).append(offset)
-            for run in session.auto_acks:
+            for run in session.outbox.auto_acks:
                 held.setdefault(run.source, []).extend(run.offsets)
         return sum(source.check_states(held.get(source, ())) for queue in self._queues() for source in queue.sources)
 

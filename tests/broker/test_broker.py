@@ -236,7 +236,7 @@ def test_delivery_stops_at_a_full_outbox_and_goes_on_when_it_has_room() -> None:
     for _ in range(20):
         world.commit()
         world.pump()
-    assert client.session.outbox_bytes < 5_000 + 2_000
+    assert client.session.outbox.unsent_bytes < 5_000 + 2_000
     world.settle()
     assert sorted(body[0] for body in client.bodies()) == ["x"] * 50 + ["y"] * 50
 

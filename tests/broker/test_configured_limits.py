@@ -86,7 +86,7 @@ def test_deliveries_pause_at_the_configured_outbox() -> None:
     world.commit()
     while world.pump():
         pass
-    assert 0 < client.session.outbox_bytes <= 2 * 4096
+    assert 0 < client.session.outbox.unsent_bytes <= 2 * 4096
     world.settle()
     assert len(client.messages()) == 100
 

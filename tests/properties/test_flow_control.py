@@ -229,7 +229,7 @@ class FlowControl(RuleBasedStateMachine):
             for subscription in session.subscriptions.values():
                 for source, offset, _ in subscription.in_flight.values():
                     flying.setdefault(source, []).append(offset)
-            for run in session.auto_acks:
+            for run in session.outbox.auto_acks:
                 flying.setdefault(run.source, []).extend(run.offsets)
         for destination in self.world.broker.destinations.values():
             for source in destination.queue.sources:

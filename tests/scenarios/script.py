@@ -143,7 +143,7 @@ class MemoryActor:
 
     def closed(self) -> bool:
         self._world.settle()
-        return self._client.session.closing and not self._client.session.outbox
+        return self._client.session.closing and not self._client.session.outbox.pieces
 
     def drop(self) -> None:
         self._client.drop()

@@ -76,7 +76,7 @@ class Actor:
     def expects(self) -> bool:
         """True if the broker has bytes for it, or has closed."""
         client = self.client
-        return client is not None and bool(client.wire or client.session.outbox or client.session.closing)
+        return client is not None and bool(client.wire or client.session.outbox.pieces or client.session.closing)
 
     def carry_in(self, size: int) -> None:
         """Carry bytes to the client."""
@@ -93,7 +93,7 @@ class Actor:
                 return
             self.heard(frame)
         session = client.session
-        if session.closing and not session.outbox and not client.wire and session.receipts.empty:
+        if session.closing and not session.outbox.pieces and not client.wire and session.receipts.empty:
             self.lose()
 
     def heard(self, frame: Frame) -> None:

@@ -137,7 +137,7 @@ NOW: Final = (
         "outbox_bytes",
         "bytes",
         "Bytes that wait for sockets, over all connections.",
-        lambda broker: sum(session.outbox_bytes for session in broker.sessions.values()),
+        lambda broker: sum(session.outbox.unsent_bytes for session in broker.sessions.values()),
     ),
 )
 

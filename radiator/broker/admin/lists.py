@@ -305,7 +305,7 @@ def client_entry(session: Session, view: View, most: int) -> dict[str, Any]:
         "since_ns": session.since_ns,
         "window": session.window,
         "in_flight": sum(len(each.in_flight) for each, _ in shown),
-        "unsent_bytes": session.outbox_bytes,
+        "unsent_bytes": session.outbox.unsent_bytes,
         "transactions": len(session.transactions),
         "subscription_count": len(shown),
         "subscriptions": [subscription_entry(*each) for each in shown[:most]],

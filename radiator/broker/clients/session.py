@@ -1,9 +1,7 @@
 """Sessions, subscriptions, topic readers and open transactions: the state of a client in the broker.
 
 A *session* is one connection. It has an ``outbox`` with bytes to send, and ``receipts``, the line of receipts that wait
-for their effect. It has no socket. The transport takes the outbox and reports with ``flushed`` how many bytes were
-sent, because a message under ``ack:auto`` counts as acknowledged when it was written to the socket (as in RabbitMQ and
-ActiveMQ).
+for their effect. It has no socket.
 
 A *subscription* is one SUBSCRIBE, whatever its pattern matches. It has the deliveries in flight to the client, in the
 order of delivery, and computes its credit: how many messages may be sent now. ACK, NACK and requeue restore credit.
@@ -25,14 +23,16 @@ message was removed on purpose. ``batch`` of a reader is a cache and may be drop
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, cast
 
 from radiator import limits
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
+from radiator.broker.clients.outbox import AutoAck, Outbox
 from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session_states import TRANSITIONS, Event, State
 from radiator.broker.headers.subscribe import AUTO, CLIENT
@@ -72,41 +72,6 @@ RUN_BYTES = 256 * limits.KIB  # the most that one reader delivers in one turn
 Entry = tuple["Subscription", "Queue"]  # of a QueueRing
 InFlight = tuple["QueueSource | None", int, bytes]  # source (None: a topic), offset, prefix of the log's message ids
 Delivery = tuple["Subscription", Number]
-
-
-class AutoAck:
-    """A run of queue messages under ``ack:auto`` in the outbox, settled once its last byte is written.
-
-    Args:
-        ends_at: The position in the session's outgoing bytes at which the run ends.
-        source: The source of the messages.
-        offsets: The offset of each message.
-        lengths: The length of each frame in bytes.
-    """
-
-    __slots__ = ("ends_at", "lengths", "offsets", "source")
-
-    def __init__(self, ends_at: int, source: QueueSource, offsets: list[int], lengths: list[int]) -> None:
-        self.ends_at = ends_at
-        self.source = source
-        self.offsets = offsets
-        self.lengths = lengths
-
-    def settle(self) -> None:
-        """Settle the run: every message was written. A consumer that waits for a partition of the queue may get it."""
-        source = self.source
-        source.settle(self.offsets)
-        if source.queue.assignment is not None:
-            source.queue.timing.wake(source.queue)
-
-    def unwritten(self, written_total: int) -> tuple[list[int], list[int]]:
-        """Split the offsets into wholly written ones and others, for a connection that died in between."""
-        end = self.ends_at - sum(self.lengths)
-        for index, length in enumerate(self.lengths):
-            end += length
-            if end > written_total:
-                return self.offsets[:index], self.offsets[index:]
-        return self.offsets, []
 
 
 class QueueRing:
@@ -259,11 +224,8 @@ class Session:
         stays: True if a drain of the broker does not end the session.
         closing: True if no more frames are read; the outbox is still sent.
         closed: True if the connection is gone and its subscriptions are released.
-        queued_total: Bytes ever added to the outbox.
-        written_total: Bytes of the outbox ever sent.
         capped: True if the client has set max-in-flight, which limits every subscription.
         held: The number of messages that count against ``window``.
-        waiting: Subscriptions that stopped because the outbox was full.
         deliveries: The number of the next delivery under the client ack modes.
         lost: The highest number of a queue's delivery that was returned without an answer.
         reached: The highest delivered offset of each log; None if there are too many logs.
@@ -276,10 +238,7 @@ class Session:
     """
 
     __slots__ = (
-        "_room_bytes",
-        "_wake",
         "address",
-        "auto_acks",
         "buckets",
         "capped",
         "certificate_name",
@@ -302,10 +261,8 @@ class Session:
         "next_tag",
         "origin",
         "outbox",
-        "outbox_bytes",
         "patterns",
         "queue_ring",
-        "queued_total",
         "reached",
         "receipts",
         "rights",
@@ -325,9 +282,7 @@ class Session:
         "unfinished",
         "user",
         "version",
-        "waiting",
         "window",
-        "written_total",
     )
 
     def __init__(
@@ -363,14 +318,9 @@ class Session:
         self.connected = False
         self.closing = False
         self.closed = False
-        self._wake = wake
-        self._room_bytes = limits.outbox
         self.stays = False
-        self.outbox: list[bytes] = []
-        self.outbox_bytes = 0
-        self.queued_total = 0
-        self.written_total = 0
-        self.receipts = ReceiptLine(self.send, lambda error, receipt: refuse(self, error, receipt))
+        self.outbox: Outbox[Subscription] = Outbox(limits.outbox, partial(wake, self))
+        self.receipts = ReceiptLine(self.outbox.add, lambda error, receipt: refuse(self, error, receipt))
         self.subscriptions: dict[str, Subscription] = {}
         self.tags: dict[str, Subscription] = {}
         self.next_tag = 0
@@ -378,8 +328,6 @@ class Session:
         self.capped = False
         self.held = 0
         self.queue_ring = QueueRing()
-        self.auto_acks: deque[AutoAck] = deque()
-        self.waiting: dict[Subscription, None] = {}
         self.deliveries = 0
         self.lost = -1
         self.reached: dict[bytes, int] | None = {}
@@ -406,7 +354,7 @@ class Session:
         """Remove a closed subscription."""
         self.subscriptions.pop(subscription.id, None)
         self.tags.pop(subscription.tag, None)
-        self.waiting.pop(subscription, None)
+        self.outbox.waiting.pop(subscription, None)
         self.patterns -= len(subscription.patterns.patterns)
         self.joined.remove(len(subscription.destinations))
 
@@ -475,11 +423,6 @@ class Session:
         """Read no more frames; the outbox is still sent."""
         self._on(Event.CLOSE)
 
-    def take_waiting(self) -> dict[Subscription, None]:
-        """Remove and return the subscriptions that stopped because the outbox was full."""
-        waiting, self.waiting = self.waiting, {}
-        return waiting
-
     def close_steps(self) -> None:
         """Stop the unfinished command."""
         if self.steps is not None:
@@ -506,7 +449,7 @@ class Session:
     def end(self) -> None:
         """Discard the outbox and the receipts: the connection is gone."""
         self._on(Event.GONE)
-        self.outbox.clear()
+        self.outbox.close()
         self.receipts.close()
 
     def begin_visit(self) -> None:
@@ -644,21 +587,10 @@ class Session:
         name = headers.get("id") or headers["message-id"]
         return self.lost >= (0 if "@" in name else int(name.rpartition("-")[2]))
 
-    def send(self, data: bytes) -> None:
-        """Add bytes to the outbox and wake the transport."""
-        if self.closed:
-            return
-        if not self.outbox:
-            self._wake(self)
-        self.outbox.append(data)
-        size = len(data)
-        self.outbox_bytes += size
-        self.queued_total += size
-
     @property
     def choked(self) -> bool:
         """True while the client does not read. Then its frames are not read either, or its answers would accumulate."""
-        return self.outbox_bytes + self.receipts.held_bytes > self.limits.outbox + limits.CHOKED_BYTES
+        return self.outbox.unsent_bytes + self.receipts.held_bytes > self.limits.outbox + limits.CHOKED_BYTES
 
     def require(self, right: str, name: str) -> None:
         """Check that the user has ``right`` over the destination ``name``.
@@ -693,45 +625,18 @@ class Session:
         detail = "The users file (auth.users_file in the YAML file) lists rights as patterns."
         return ProtocolError("denied", f"{who} has no {right} right {what}", detail)
 
-    def room(self) -> int:
-        """Return how many bytes deliveries may still add to the outbox; zero or less means none."""
-        return self._room_bytes - self.outbox_bytes
-
     def stay(self) -> None:
         """Stay connected while the broker is drained."""
         self.stays = True
-
-    def pause_deliveries(self) -> None:
-        """Deliver no message until ``resume_deliveries``. Answers to frames are sent."""
-        self._room_bytes = 0
-
-    def resume_deliveries(self) -> dict[Subscription, None]:
-        """Deliver messages again. Return the subscriptions that waited for it."""
-        self._room_bytes = self.limits.outbox
-        return self.take_waiting()
 
     @property
     def holds_nothing(self) -> bool:
         """True if all is sent and acknowledged, no receipt is owed and no transaction is open."""
         return (
-            not (self.outbox_bytes or self.transactions or self.unfinished)
+            not (self.outbox.unsent_bytes or self.transactions or self.unfinished)
             and self.receipts.empty
             and not any(each.in_flight for each in self.subscriptions.values())
         )
-
-    def take_outbox(self) -> list[bytes]:
-        """Remove and return all bytes to send. They count against ``room`` until ``flushed``."""
-        taken = self.outbox
-        self.outbox = []
-        return taken
-
-    def flushed(self, size: int) -> None:
-        """Note that ``size`` bytes were passed to the operating system, and settle messages under ``ack:auto``."""
-        self.outbox_bytes -= size
-        self.written_total += size
-        acks = self.auto_acks
-        while acks and acks[0].ends_at <= self.written_total:
-            acks.popleft().settle()
 
     def fail(self, error: ProtocolError, receipt: bytes | None = None) -> None:
         """Send ERROR after all receipts before it, then close."""
@@ -1022,13 +927,14 @@ class Subscription:
     def queue_credit(self) -> int:
         """Return how many messages of queues may be sent now.
 
-        If only the outbox is full, the subscription is added to ``session.waiting``.
+        If only the outbox is full, the subscription waits for room in it.
         """
         session = self.session
         if session.closing or self.joining or self.closed:
             return 0
-        if session.room() <= 0:
-            session.waiting[self] = None
+        outbox = session.outbox
+        if outbox.room() <= 0:
+            outbox.waiting[self] = None
             return 0
         if self.ack == AUTO:
             return session.limits.in_flight
@@ -1058,11 +964,13 @@ class Subscription:
         session = self.session
         prefix = self.prefix(extra)
         if self.ack == AUTO:
-            session.send(wire.frames(prefix, tails, None))
+            outbox = session.outbox
+            outbox.add(wire.frames(prefix, tails, None))
             if source is not None:
                 head = len(prefix)
                 lengths = [head + len(tail) for tail in tails]
-                session.auto_acks.append(AutoAck(session.queued_total, source, list(offsets), lengths))
+                ends_at = outbox.written_total + outbox.unsent_bytes
+                outbox.auto_acks.append(AutoAck(ends_at, source, list(offsets), lengths))
             return
         assert not self.closed and not session.closed
         first = session.deliveries
@@ -1079,7 +987,7 @@ class Subscription:
         if self.shares_window and (source is not None or session.capped):
             session.held += len(tails)
             assert session.held <= session.window
-        session.send(wire.frames(prefix, tails, first))
+        session.outbox.add(wire.frames(prefix, tails, first))
 
     def await_turn(self, queue: Queue) -> None:
         """Note that the next consumer of a partition of ``queue`` waits until this consumer holds nothing of it."""
@@ -1323,9 +1231,10 @@ class Reader:
         session = subscription.session
         if session.closing:
             return False
-        room = session.room()
+        outbox = session.outbox
+        room = outbox.room()
         if room <= 0:
-            session.waiting[subscription] = None
+            outbox.waiting[subscription] = None
             self.batch = None
             return False
         credit = subscription.topic_credit()
@@ -1356,7 +1265,7 @@ class Reader:
             tails = self.feed.wire.tails(batch, subscription.session.version)
             self.feed.sent_first[0] += len(tails)
             if subscription.ack == "auto":
-                subscription.session.send(self.feed.wire.whole.frames(subscription.prefix(), tails))
+                subscription.session.outbox.add(self.feed.wire.whole.frames(subscription.prefix(), tails))
             else:
                 subscription.deliver(self.feed, None, batch.offsets, tails)  # type: ignore[arg-type]
             return

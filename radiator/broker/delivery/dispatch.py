@@ -102,9 +102,9 @@ def _deliver(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, in
     start = batch.index_at(offset)
     stop = len(batch.blocks) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
     alone, credit = credits[0]
-    room = alone.session.room()
+    room = alone.session.outbox.room()
     if len(credits) > 1:
-        room = min([consumer.session.room() for consumer, _ in credits])
+        room = min([consumer.session.outbox.room() for consumer, _ in credits])
         credit = sum([credit for _, credit in credits])
     room = min(RUN_BYTES, room)
     chosen = queue.selection is not None

@@ -240,9 +240,9 @@ class Ready:
             self._serve_topics(session)
         while session.held < session.window and not session.closing:
             entries = session.queue_ring.entries()
-            if session.room() <= 0:
+            if session.outbox.room() <= 0:
                 for subscription, _ in entries:
-                    session.waiting[subscription] = None
+                    session.outbox.waiting[subscription] = None
                 return
             share = 1 if len(entries) > 1 else session.window
             for subscription, queue in entries:

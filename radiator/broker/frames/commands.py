@@ -95,7 +95,7 @@ def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
         answer = [("server", broker.server_name), ("session", session.id), *_limits(broker)]
         if session.version == "1.0" and "accept-version" in headers:  # a client that names versions gets an answer
             answer.insert(0, ("version", "1.0"))
-        session.send(encoder.connected(session.version, answer, session.heart_beat))
+        session.outbox.add(encoder.connected(session.version, answer, session.heart_beat))
 
     broker.access.log_in(session, headers.get("login", ""), headers.get("passcode", ""), welcome, frame.receipt)
 

@@ -46,8 +46,9 @@ class Proof:
         """Return True if the message is still held and keeps the source from the consumer ``wanted``."""
         consumer = self._consumer
         if self._run is not None:
-            session = consumer.session  # one socket preserves the order
-            return not session.closed and session is not wanted.session and self._run.ends_at > session.written_total
+            session = consumer.session
+            unwritten = not session.closed and self._run.ends_at > session.outbox.written_total
+            return unwritten and session is not wanted.session  # one socket preserves the order
         return consumer is not wanted and consumer.in_flight.get(self._number, (None,))[0] is self._source
 
 
@@ -204,7 +205,7 @@ def holding(consumer: Consumer, source: Any, whole: bool = False) -> Proof | Non
         if found is source or (whole and found is not None and found.queue is source.queue):
             return Proof(consumer, found, number, None)
     if consumer.ack == "auto":
-        for run in reversed(consumer.session.auto_acks):
+        for run in reversed(consumer.session.outbox.auto_acks):
             held: Any = run.source
             if held is source or (whole and held.queue is source.queue):
                 return Proof(consumer, held, "", run)

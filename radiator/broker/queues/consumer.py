@@ -35,6 +35,19 @@ class ServedQueues(Protocol):
         """Serve all other queues of the session before this one."""
 
 
+class ConsumerOutbox(Protocol):
+    """The outbox of a session."""
+
+    written_total: int
+
+    @property
+    def auto_acks(self) -> Reversible[UnwrittenRun]:
+        """Runs under ``ack:auto``, the oldest first."""
+
+    def room(self) -> int:
+        """Return how many bytes deliveries may still add."""
+
+
 class ConsumerSession(Protocol):
     """The session of a consumer."""
 
@@ -42,18 +55,14 @@ class ConsumerSession(Protocol):
     version: str
     window: int
     held: int
-    written_total: int
 
     @property
-    def auto_acks(self) -> Reversible[UnwrittenRun]:
-        """Runs under ``ack:auto``, the oldest first."""
+    def outbox(self) -> ConsumerOutbox:
+        """The bytes to send to the client."""
 
     @property
     def queue_ring(self) -> ServedQueues:
         """The queues that share the window."""
-
-    def room(self) -> int:
-        """Return how many bytes deliveries may still add to the outbox."""
 
 
 class Consumer(Protocol):

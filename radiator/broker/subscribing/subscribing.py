@@ -179,7 +179,7 @@ def replay_end(broker: Services, subscription: Subscription) -> None:
     if subscription.ack != AUTO:
         headers.append(("ack", ack_id))
     headers.append(("content-length", "0"))
-    session.send(encoder.encode("MESSAGE", headers, b"", session.version))
+    session.outbox.add(encoder.encode("MESSAGE", headers, b"", session.version))
     leaving.unsubscribe(broker, subscription)
     session.ended[subscription.id] = None
     if len(session.ended) > session.limits.subscriptions:

@@ -523,7 +523,7 @@ def test_a_slow_reader_costs_no_memory(world: World) -> None:
         world.reads()
         world.pump()
         fast.flush()
-        assert slow.session.outbox_bytes < 10_000 + 2_000
+        assert slow.session.outbox.unsent_bytes < 10_000 + 2_000
     for _ in range(50):
         world.commit()
         world.reads()
@@ -546,7 +546,7 @@ def test_subscribers_of_the_same_id_share_the_bytes_of_a_batch_and_others_have_t
         producer.publish("/topic/b", f"c{number}")
         world.take()
         world.pump()
-        outboxes = [client.session.take_outbox() for client in clients]
+        outboxes = [client.session.outbox.take() for client in clients]
         assert [len(outbox) for outbox in outboxes] == [2, 2, 2]
         if number:  # before that it is not known yet that all of the topic is wanted
             assert all(one is other for one, other in zip(outboxes[0], outboxes[1], strict=True))

@@ -46,7 +46,7 @@ def test_a_client_that_acks_with_a_full_outbox_gets_its_next_message_once_it_rea
         client.ack(held.pop(0))
     sender.publish(T, *["x" * 1_000] * 20)
     turns(world, sender)  # the topic fills the outbox, and the client does not read
-    assert client.session.room() <= 0
+    assert client.session.outbox.room() <= 0
     for message in held:
         client.ack(message)
     turns(world, sender)
@@ -74,7 +74,7 @@ def test_two_queues_of_one_client_go_on_after_its_outbox_was_full() -> None:
     turns(world, sender)
     client.ack(held)
     turns(world, sender)
-    assert client.session.room() <= 0 and client.session.held == 0
+    assert client.session.outbox.room() <= 0 and client.session.held == 0
     found = []
     world.settle()
     while messages := [message for message in client.messages() if message.headers["subscription"] != "t"]:

@@ -113,7 +113,7 @@ def test_a_message_that_was_not_written_under_auto_is_still_in_flight(world: Wor
     if end == "reads on":
         world.settle()
     else:
-        first.session.outbox.clear()
+        first.session.outbox.pieces.clear()
         first.drop()
         world.settle()
     heard += second.bodies()

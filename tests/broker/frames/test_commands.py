@@ -46,7 +46,7 @@ def test_the_highest_common_version_is_chosen(world: World, offered: str | None,
     client = Client(world)
     client.say_bytes(encode("CONNECT", [] if offered is None else [("accept-version", offered)], b"", "1.0"))
     assert client.session.version == chosen
-    answer = b"".join(client.session.take_outbox())
+    answer = b"".join(client.session.outbox.take())
     assert (f"\nversion:{chosen}\n".encode() in answer) == (offered is not None)
 
 

@@ -150,7 +150,7 @@ class History(Acts):
         self.trace.append(f"{person.known.name} is lost")
         inbox, connection.inbox = connection.inbox, []
         self._heard(person, inbox)
-        for frame in connection.end.receive(b"".join(connection.session.take_outbox())):
+        for frame in connection.end.receive(b"".join(connection.session.outbox.take())):
             if frame.command == "MESSAGE":
                 message, where = self._message(frame), frame.headers["partition"]
                 self.model.lost_on_the_way(person.known, frame.headers["subscription"], message, where, *_count(frame))
