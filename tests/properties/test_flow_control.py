@@ -217,7 +217,7 @@ class FlowControl(RuleBasedStateMachine):
         for hands in getattr(self, "hands", ()):
             session = hands.client.session
             sharing = [each for each in session.subscriptions.values() if each.shares_window]
-            assert session.held == sum(len(each.in_flight) for each in sharing) <= session.window
+            assert session.window.held == sum(len(each.in_flight) for each in sharing) <= session.window.size
 
     @invariant()
     def every_message_is_somewhere(self) -> None:

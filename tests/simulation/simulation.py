@@ -120,7 +120,7 @@ class Simulation:
         if actor.client is None:
             actor.connect()
             if self.broken == "a window too wide" and actor.client is not None:
-                actor.client.session.window = 2
+                actor.client.session.window.size = 2
         else:
             actor.act()
 

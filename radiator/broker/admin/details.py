@@ -161,7 +161,7 @@ def _consumers(broker: Services, destination: Destination) -> Generator[bool, No
                 "user": session.user,
                 "address": session.address,
                 "subscription": lists.subscription_entry(each, "")["id"],
-                "window": session.window if each.window is None else each.window,
+                "window": session.window.size if each.window is None else each.window,
                 "in_flight": count,
                 "oldest_in_flight_seconds": None if oldest is None else _seconds(broker, session, oldest),
             }

@@ -303,7 +303,7 @@ def client_entry(session: Session, view: View, most: int) -> dict[str, Any]:
         "address": session.address,
         "version": session.version,
         "since_ns": session.since_ns,
-        "window": session.window,
+        "window": session.window.size,
         "in_flight": sum(len(each.in_flight) for each, _ in shown),
         "unsent_bytes": session.outbox.unsent_bytes,
         "transactions": len(session.transactions),

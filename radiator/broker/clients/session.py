@@ -13,17 +13,16 @@ a reader that starts at the end, a replay is the same reader started earlier, an
 it stores an offset, not messages. A reader delivers one bounded run per ``pump`` and stops at the high watermark. It is
 pumped again when the partition commits, the client's outbox has room, credit returns, or a cold read ends.
 
-Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own (of a
-capped session: all unacknowledged messages), and is never above ``window`` (``docs/protocol.md``, "Flow control"). A
-closed session has no subscription. ``in_flight`` is ordered by delivery number and is empty under ``ack:auto``. A
-closed subscription holds nothing and is in no feed, queue or session. ``next_offset`` of a reader only grows. Every
-offset below it was delivered, did not match, was reported as ``gap``, or lies in an offset gap within a batch, where a
-message was removed on purpose. ``batch`` of a reader is a cache and may be dropped at any time.
+Invariants: ``window.held`` counts the unacknowledged queue messages of subscriptions without a window of their own (of
+a capped window: all unacknowledged messages). A closed session has no subscription. ``in_flight`` is ordered by
+delivery number and is empty under ``ack:auto``. A closed subscription holds nothing and is in no feed, queue or
+session. ``next_offset`` of a reader only grows. Every offset below it was delivered, did not match, was reported as
+``gap``, or lies in an offset gap within a batch, where a message was removed on purpose. ``batch`` of a reader is a
+cache and may be dropped at any time.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
@@ -35,6 +34,7 @@ from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
 from radiator.broker.clients.outbox import AutoAck, Outbox
 from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session_states import TRANSITIONS, Event, State
+from radiator.broker.clients.shared_window import SharedWindow
 from radiator.broker.headers.subscribe import AUTO, CLIENT
 from radiator.broker.logs import wire
 from radiator.broker.logs.selection import YES
@@ -63,71 +63,13 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
     from radiator.storage.file_partition import FilePartition
 
-DEFAULT_WINDOW = 1
 REACHED_MAX = 10_000  # logs whose highest delivered offset a session stores
 OFFSET_DIGITS_MAX = 19  # of 63 bits
 MESSAGE_IDS_SPARE = 64  # stale entries of MessageIds before it is built again
 RUN_BYTES = 256 * limits.KIB  # the most that one reader delivers in one turn
 
-Entry = tuple["Subscription", "Queue"]  # of a QueueRing
 InFlight = tuple["QueueSource | None", int, bytes]  # source (None: a topic), offset, prefix of the log's message ids
 Delivery = tuple["Subscription", Number]
-
-
-class QueueRing:
-    """The queues that share a session's window, in the order in which they are served.
-
-    Queues that were never served come first, in the order in which they were added, then the least recently served one.
-    Each entry is a subscription and one of its queues.
-    """
-
-    __slots__ = ("_latest", "_new", "_served")
-
-    def __init__(self) -> None:
-        self._new: dict[Entry, None] = {}
-        self._served: OrderedDict[Entry, None] = OrderedDict()
-        self._latest: Entry | None = None  # the last entry of _served
-
-    def __len__(self) -> int:
-        return len(self._new) + len(self._served)
-
-    @property
-    def only(self) -> Queue | None:
-        """The queue, if there is a single entry; otherwise None."""
-        if len(self._new) + len(self._served) != 1:
-            return None
-        (entry,) = self._new or self._served
-        return entry[1]
-
-    def entries(self) -> list[Entry]:
-        """Return all entries in the order in which they are served."""
-        return [*self._new, *self._served]
-
-    def add(self, subscription: Subscription, queue: Queue) -> None:
-        """Add an entry that was never served."""
-        self._new[subscription, queue] = None
-
-    def remove(self, subscription: Subscription, queue: Queue) -> None:
-        """Remove an entry; without effect if it does not exist."""
-        entry = (subscription, queue)
-        self._new.pop(entry, None)
-        self._served.pop(entry, None)
-        if entry == self._latest:
-            self._latest = None
-
-    def served(self, subscription: Subscription, queue: Queue) -> None:
-        """Move an entry to the end; without effect if it does not exist."""
-        latest = self._latest
-        if latest is not None and latest[0] is subscription and latest[1] is queue:
-            return
-        entry = (subscription, queue)
-        if entry in self._new:
-            del self._new[entry]
-        elif entry not in self._served:
-            return
-        self._served[entry] = None
-        self._served.move_to_end(entry)
-        self._latest = entry
 
 
 class Transaction:
@@ -212,6 +154,7 @@ class Session:
         missed: Called with a reader and the number of records that were removed before the reader reached them.
 
     Attributes:
+        window: The window of the subscriptions that have none of their own.
         certificate_name: The name in a verified certificate of the client; empty without one.
         client_id: The header ``client-id`` of CONNECT.
         user: The name of the user; empty for anonymous.
@@ -224,15 +167,11 @@ class Session:
         stays: True if a drain of the broker does not end the session.
         closing: True if no more frames are read; the outbox is still sent.
         closed: True if the connection is gone and its subscriptions are released.
-        capped: True if the client has set max-in-flight, which limits every subscription.
-        held: The number of messages that count against ``window``.
         deliveries: The number of the next delivery under the client ack modes.
         lost: The highest number of a queue's delivery that was returned without an answer.
         reached: The highest delivered offset of each log; None if there are too many logs.
         ended: The ids of bounded replays that have ended.
         patterns: The number of patterns in all subscriptions.
-        topic_served: The reader that was served last, under max-in-flight.
-        topics_turn: Decides whether topics or queues come first, under max-in-flight.
         hold: What the session's frames wait for.
         buckets: Tokens for rules with a ``rate_limit``, by the index of the rule.
     """
@@ -240,7 +179,6 @@ class Session:
     __slots__ = (
         "address",
         "buckets",
-        "capped",
         "certificate_name",
         "client_id",
         "closed",
@@ -249,7 +187,6 @@ class Session:
         "deliveries",
         "ended",
         "heart_beat",
-        "held",
         "hold",
         "id",
         "identity",
@@ -262,7 +199,6 @@ class Session:
         "origin",
         "outbox",
         "patterns",
-        "queue_ring",
         "reached",
         "receipts",
         "rights",
@@ -274,8 +210,6 @@ class Session:
         "subscriptions",
         "tags",
         "temporary",
-        "topic_served",
-        "topics_turn",
         "transactions",
         "transaction_bytes",
         "undecided",
@@ -324,10 +258,7 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         self.tags: dict[str, Subscription] = {}
         self.next_tag = 0
-        self.window = DEFAULT_WINDOW
-        self.capped = False
-        self.held = 0
-        self.queue_ring = QueueRing()
+        self.window: SharedWindow[Subscription] = SharedWindow()
         self.deliveries = 0
         self.lost = -1
         self.reached: dict[bytes, int] | None = {}
@@ -337,8 +268,6 @@ class Session:
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
-        self.topic_served: Reader | None = None
-        self.topics_turn = 0
         self.missed = missed or (lambda reader, count: None)
         self.hold: Hold | None = None
         self.buckets: dict[int, Bucket] = {}
@@ -377,11 +306,6 @@ class Session:
     def renumber_rules(self, numbers: Mapping[int, int]) -> None:
         """Take over the tokens of rules that have other indexes now: ``numbers`` has the new one by the old one."""
         self.buckets = {numbers[index]: bucket for index, bucket in self.buckets.items() if index in numbers}
-
-    def cap(self, window: int) -> None:
-        """Limit every subscription by one window: the client has set max-in-flight."""
-        self.window = window
-        self.capped = True
 
     def identify(self, identity: Identity) -> None:
         """Give the session the rights of this user."""
@@ -428,15 +352,6 @@ class Session:
         if self.steps is not None:
             self.steps.close()
             self.steps = None
-
-    def topics_first(self) -> bool:
-        """Return True every other time: then topics come before queues, under max-in-flight."""
-        self.topics_turn += 1
-        return self.topics_turn % 2 == 0
-
-    def note_topic_served(self, reader: Reader) -> None:
-        """Serve the readers behind this one first the next time, under max-in-flight."""
-        self.topic_served = reader
 
     def list_for(self, verb: str, names: list[str]) -> None:
         """Store the sorted names of a list that an admin client requests page by page."""
@@ -873,7 +788,7 @@ class Subscription:
         """Add a queue that the subscription consumes from."""
         self.queues.append(queue)
         if self.shares_window:
-            self.session.queue_ring.add(self, queue)
+            self.session.window.queues.add(self, queue)
 
     def begin(self, reader: Reader) -> None:
         """Add a reader."""
@@ -906,22 +821,22 @@ class Subscription:
         """Return how many messages of topics the window allows now."""
         if self.ack == AUTO:
             return self.session.limits.in_flight
-        session = self.session
+        session, shared = self.session, self.session.window
         own = (self.prefetch or session.limits.in_flight) - len(self.in_flight)
-        return min(own, session.window - session.held) if session.capped else own
+        return min(own, shared.size - shared.held) if shared.capped else own
 
     @property
     def shares_window(self) -> bool:
         """True if deliveries count against the session's window."""
-        return self.ack != AUTO and (self.window is None or self.session.capped)
+        return self.ack != AUTO and (self.window is None or self.session.window.capped)
 
     def widen(self, window: int) -> None:
         """Give the subscription a window of its own, set by a rule."""
-        session = self.session
-        if self.shares_window and not session.capped:
-            session.held -= sum(source is not None for source, _, _ in self.in_flight.values())
+        shared = self.session.window
+        if self.shares_window and not shared.capped:
+            shared.give_back(sum(source is not None for source, _, _ in self.in_flight.values()))
             for queue in self.queues:
-                session.queue_ring.remove(self, queue)
+                shared.queues.remove(self, queue)
         self.window = window
 
     def queue_credit(self) -> int:
@@ -938,11 +853,12 @@ class Subscription:
             return 0
         if self.ack == AUTO:
             return session.limits.in_flight
+        shared = session.window
         if self.window is None:
-            shared = session.window - session.held
-            return shared if self.prefetch is None else min(shared, self.prefetch - len(self.in_flight))
+            left = shared.size - shared.held
+            return left if self.prefetch is None else min(left, self.prefetch - len(self.in_flight))
         own = self.window - len(self.in_flight)
-        return min(own, session.window - session.held) if session.capped else own
+        return min(own, shared.size - shared.held) if shared.capped else own
 
     def deliver(
         self,
@@ -984,9 +900,9 @@ class Subscription:
             self.message_ids.add(log, offsets, numbers)
         if source is not None and source.timeouts is not None:
             source.timeouts.start(self, offsets, numbers)
-        if self.shares_window and (source is not None or session.capped):
-            session.held += len(tails)
-            assert session.held <= session.window
+        shared = session.window
+        if shared.capped or (self.window is None and source is not None):
+            shared.take(len(tails))
         session.outbox.add(wire.frames(prefix, tails, first))
 
     def await_turn(self, queue: Queue) -> None:
@@ -1020,10 +936,9 @@ class Subscription:
 
     def take_one(self, number: Number) -> InFlight:
         """Do the same for one delivery in flight under ``client-individual``."""
-        delivery, session = self.in_flight.pop(number), self.session
-        if session.capped or (self.window is None and delivery[0] is not None):
-            session.held -= 1
-            assert session.held >= 0
+        delivery, shared = self.in_flight.pop(number), self.session.window
+        if shared.capped or (self.window is None and delivery[0] is not None):
+            shared.give_back(1)
         return delivery
 
     def is_timed(self, number: Number) -> bool:
@@ -1065,9 +980,8 @@ class Subscription:
 
     def _release(self, settled: list[InFlight]) -> list[InFlight]:
         if self.shares_window:
-            counts = self.session.capped
-            self.session.held -= sum(counts or source is not None for source, _, _ in settled)
-            assert self.session.held >= 0
+            shared = self.session.window
+            shared.give_back(sum(shared.capped or source is not None for source, _, _ in settled))
         return settled
 
 

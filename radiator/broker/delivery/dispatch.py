@@ -216,8 +216,8 @@ def _credits(consumers: Collection[Consumer], but: ConsumerSession | None) -> li
     for consumer in consumers:
         credit = consumer.queue_credit()
         if credit > 0 and len(consumers) > 1 and consumer.shares_window:
-            session = consumer.session
-            credit = min(credit, session.window - session.held - given.get(session, 0))
+            session, window = consumer.session, consumer.session.window
+            credit = min(credit, window.size - window.held - given.get(session, 0))
             given[session] = given.get(session, 0) + credit
         if credit > 0:
             credits.append((consumer, credit))

@@ -99,7 +99,7 @@ class Ready:
         Each queue offers the message to other consumers first, and the session that refused it is served from its other
         queues first.
         """
-        ring = subscription.session.queue_ring
+        ring = subscription.session.window.queues
         for queue in queues:
             self._refused[queue] = subscription.session
             ring.served(subscription, queue)
@@ -111,12 +111,13 @@ class Ready:
             self.released(subscription)
         for reader in subscription.readers.values():
             self._readers[reader] = None
-        if subscription.session.capped:
+        window = subscription.session.window
+        if window.capped:
             self.credit_session(subscription.session)
         elif not subscription.queues:
             return
         elif subscription.window is None and subscription.ack != "auto":
-            queue = subscription.session.queue_ring.only
+            queue = window.queues.only
             if queue is None or queue.selectors is not None:
                 self._shared[subscription.session] = None
             else:
@@ -137,9 +138,9 @@ class Ready:
 
     def credit_session(self, session: Session) -> None:
         """Add a session whose shared window may have room again."""
-        if len(session.queue_ring) or session.capped:
+        if len(session.window.queues) or session.window.capped:
             self._shared[session] = None
-        if session.capped:
+        if session.window.capped:
             for subscription in session.subscriptions.values():
                 for queue in subscription.queues:
                     queue.credited(subscription)
@@ -236,26 +237,27 @@ class Ready:
 
     def _serve(self, session: Session) -> None:
         """Fill the window that the queues of a session share, one message from each queue in turn."""
-        if session.capped:
+        window, outbox = session.window, session.outbox
+        if window.capped:
             self._serve_topics(session)
-        while session.held < session.window and not session.closing:
-            entries = session.queue_ring.entries()
-            if session.outbox.room() <= 0:
+        while window.held < window.size and not session.closing:
+            entries = window.queues.entries()
+            if outbox.room() <= 0:
                 for subscription, _ in entries:
-                    session.outbox.waiting[subscription] = None
+                    outbox.waiting[subscription] = None
                 return
-            share = 1 if len(entries) > 1 else session.window
+            share = 1 if len(entries) > 1 else window.size
             for subscription, queue in entries:
-                before = session.held
+                before = window.held
                 for _ in range(RUNS_MAX):
-                    if session.held != before or not dispatch.pump(queue, (subscription,), share):
+                    if window.held != before or not dispatch.pump(queue, (subscription,), share):
                         break
                     if self._exhausted():
                         self._shared[session] = None
                         return
                 else:
                     self._shared[session] = None
-                if session.held > before:
+                if window.held > before:
                     break
             else:
                 return
@@ -275,7 +277,8 @@ class Ready:
         Topics and queues share the window, so topics come first every other time. Among the topics, the one after the
         last served is first.
         """
-        if not session.topics_first() and len(session.queue_ring):
+        window = session.window
+        if not window.topics_first() and len(window.queues):
             return
         readers = [
             reader
@@ -283,13 +286,11 @@ class Ready:
             if subscription.ack != "auto"
             for reader in subscription.readers.values()
         ]
-        last = session.topic_served
-        first = readers.index(last) + 1 if last in readers else 0
-        for reader in readers[first:] + readers[:first]:
-            held = session.held
-            if held >= session.window:
+        for reader in window.in_turn(readers):
+            held = window.held
+            if held >= window.size:
                 return
             reader.pump()
-            if session.held > held:
-                session.note_topic_served(reader)
+            if window.held > held:
+                window.topic_served(reader)
             self._readers[reader] = None  # the pump then continues it, or ends it at its stop position

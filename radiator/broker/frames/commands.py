@@ -83,7 +83,7 @@ def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
         raise refusal()
     window = headers.get("max-in-flight")
     if window is not None:
-        session.cap(subscribe.window(window, "max-in-flight", session.limits.in_flight))
+        session.window.cap(subscribe.window(window, "max-in-flight", session.limits.in_flight))
 
     def welcome() -> None:
         if stays and session.rights.has("admin"):

@@ -35,6 +35,17 @@ class ServedQueues(Protocol):
         """Serve all other queues of the session before this one."""
 
 
+class ConsumerWindow(Protocol):
+    """The window that consumers of one session share."""
+
+    size: int
+    held: int
+
+    @property
+    def queues(self) -> ServedQueues:
+        """The queues that share the window."""
+
+
 class ConsumerOutbox(Protocol):
     """The outbox of a session."""
 
@@ -53,16 +64,14 @@ class ConsumerSession(Protocol):
 
     closed: bool
     version: str
-    window: int
-    held: int
 
     @property
     def outbox(self) -> ConsumerOutbox:
         """The bytes to send to the client."""
 
     @property
-    def queue_ring(self) -> ServedQueues:
-        """The queues that share the window."""
+    def window(self) -> ConsumerWindow:
+        """The window that consumers without one of their own share."""
 
 
 class Consumer(Protocol):

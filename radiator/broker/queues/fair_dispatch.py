@@ -325,4 +325,4 @@ def _most(leads: list[int], credit: int, left: int) -> int:
 
 def _kind(one: Consumer) -> Kind:
     """Return what two consumers must have in common to be equal."""
-    return one.window, one.ack, one.selection, one.session.window
+    return one.window, one.ack, one.selection, one.session.window.size

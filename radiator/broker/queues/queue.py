@@ -1407,7 +1407,7 @@ class Queue:
             offsets, tails = offsets[1:], tails[1:]
         if offsets:
             consumer.deliver(source.feed, source, offsets, tails, FIRST_TIME)  # type: ignore[arg-type]
-        consumer.session.queue_ring.served(consumer, self)
+        consumer.session.window.queues.served(consumer, self)
         if self.shares is not None:
             self.shares.served(consumer, count)
 
@@ -1450,7 +1450,7 @@ class Queue:
         if source.record is not None:
             source.record.delivered(batch, [index], [offset], consumer, count)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
-        consumer.session.queue_ring.served(consumer, self)
+        consumer.session.window.queues.served(consumer, self)
         self.served(consumer)
         if self.shares is not None:
             self.shares.served(consumer, 1)

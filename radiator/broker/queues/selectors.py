@@ -322,8 +322,8 @@ class Credit:
         if left is None:
             left = self._left[consumer] = consumer.queue_credit()
         if left > 0 and consumer.shares_window:
-            session = consumer.session
-            left = min(left, self._shared.setdefault(session, session.window - session.held))
+            window = consumer.session.window
+            left = min(left, self._shared.setdefault(consumer.session, window.size - window.held))
         return left
 
     def close(self) -> None:

@@ -145,7 +145,7 @@ def steps(broker: Services, subscription: Subscription) -> Steps:
         yield True
     while subscription.queues:
         queue = subscription.queues.pop()
-        session.queue_ring.remove(subscription, queue)
+        session.window.queues.remove(subscription, queue)
         budget.spend(LEAVE_UNITS + len(queue.consumers) // CONSUMERS_A_UNIT)
         with internal_errors:
             queue.leave(subscription)

@@ -274,8 +274,8 @@ def test_a_subscription_that_ends_leaves_nothing_behind(world: World, ending: st
     world.settle()
     assert not client.session.subscriptions
     assert not client.session.tags
-    assert not client.session.queue_ring
-    assert client.session.held == 0
+    assert not client.session.window.queues
+    assert client.session.window.held == 0
     client.drop()
     other.drop()
     world.holds_nothing()

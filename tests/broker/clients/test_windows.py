@@ -130,7 +130,7 @@ def test_a_rule_widens_the_window_of_a_pattern_for_existing_and_new_queues(first
         world.settle()
         held = client.messages()
         assert len(held) <= 6
-    assert client.session.held == 0
+    assert client.session.window.held == 0
 
 
 def test_a_window_that_was_widened_leaves_its_place_in_the_clients_window_to_others() -> None:
@@ -148,7 +148,7 @@ def test_a_window_that_was_widened_leaves_its_place_in_the_clients_window_to_oth
     client.say("UNSUBSCRIBE", id="0")
     client.say("UNSUBSCRIBE", id="1")
     world.settle()
-    assert client.session.held == 0 and not client.session.queue_ring
+    assert client.session.window.held == 0 and not client.session.window.queues
 
 
 @pytest.mark.parametrize("headers", [{"prefetch_count": "2"}, {"ack": "auto"}])

@@ -74,7 +74,7 @@ def test_two_queues_of_one_client_go_on_after_its_outbox_was_full() -> None:
     turns(world, sender)
     client.ack(held)
     turns(world, sender)
-    assert client.session.outbox.room() <= 0 and client.session.held == 0
+    assert client.session.outbox.room() <= 0 and client.session.window.held == 0
     found = []
     world.settle()
     while messages := [message for message in client.messages() if message.headers["subscription"] != "t"]:

@@ -122,7 +122,7 @@ def test_consumers_of_a_queue_that_acknowledge_in_one_turn_are_served_in_one_run
         runs = 0
         world.pump()
         assert runs == 1
-        assert [client.session.held for client in clients] == [1] * consumers
+        assert [client.session.window.held for client in clients] == [1] * consumers
     assert sorted(seen) == list(range(5 * consumers))
 
 

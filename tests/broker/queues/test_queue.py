@@ -91,7 +91,7 @@ def test_two_subscriptions_of_one_client_to_one_queue_share_its_window_of_one(wo
     client.subscribe(Q, id="y")
     world.settle()
     assert len(client.messages()) == 1
-    assert client.session.held == 1
+    assert client.session.window.held == 1
 
 
 def test_a_pattern_and_a_name_of_one_client_share_its_window_of_one(world: World) -> None:

@@ -160,7 +160,7 @@ def test_an_ack_of_a_delivery_that_timed_out_is_late_though_others_have_the_mess
     other.subscribe(Q, prefetch_count=5)
     world.settle()
     assert other.bodies() == ["1"]
-    client.session.window = 0  # what goes back goes to the other one
+    client.session.window.size = 0  # what goes back goes to the other one
     world.tick(11)
     (taken,) = [each for each in other.messages() if each.body == b"0"]
     client.ack(message, command, receipt="late")

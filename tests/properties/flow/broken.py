@@ -42,7 +42,7 @@ def broken(name: str) -> Iterator[None]:
 def a_window_of_two(right: Any) -> Around:
     def init(self: Session, *args: Any, **named: Any) -> None:
         right(self, *args, **named)
-        self.window = 2
+        self.window.size = 2
 
     return init
 
