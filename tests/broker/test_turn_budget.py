@@ -16,7 +16,8 @@ import pytest
 from radiator import limits
 from radiator.broker import core as core_module
 from radiator.broker.admin.channel import VERBS
-from radiator.broker.clients.session import Session, Subscription
+from radiator.broker.clients.delivery_numbers import DeliveryNumbers
+from radiator.broker.clients.session import Subscription
 from radiator.broker.frames.commands import COMMANDS
 from radiator.routing.rights import Rights
 from radiator.stomp.encoder import encode
@@ -445,7 +446,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
             client.say("ACK", message_id=message_id, transaction="t")
             world.settle()
     looked = 0
-    find, was_delivered = Subscription.find, Session._was_delivered
+    find, was_delivered = Subscription.find, DeliveryNumbers.was_delivered
 
     def counted(function: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object) -> object:
@@ -456,7 +457,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
         return call
 
     monkeypatch.setattr(Subscription, "find", counted(find))
-    monkeypatch.setattr(Session, "_was_delivered", counted(was_delivered))
+    monkeypatch.setattr(DeliveryNumbers, "was_delivered", counted(was_delivered))
     client.say("COMMIT", transaction="t", receipt="done")
     world.settle()
     assert client.receipts() == ["done"] and looked == 0

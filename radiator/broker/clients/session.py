@@ -5,8 +5,6 @@ for their effect. It has no socket.
 
 A *subscription* is one SUBSCRIBE, whatever its pattern matches. It has the deliveries in flight to the client, in the
 order of delivery, and computes its credit: how many messages may be sent now. ACK, NACK and requeue restore credit.
-Each delivery under a client ack mode has a number, which the session counts and never uses again
-(``docs/adr/0036-delivery-numbers.md``). A message that is delivered twice has two numbers.
 
 A *reader* is the cursor of one subscription over one partition of a topic, from history into live. A live subscriber is
 a reader that starts at the end, a replay is the same reader started earlier, and a slow consumer is a reader that lags:
@@ -25,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, cast
 
 from radiator import limits
 from radiator.broker.budget import Unfinished
+from radiator.broker.clients.delivery_numbers import DeliveryNumbers
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
 from radiator.broker.clients.outbox import AutoAck, Outbox
 from radiator.broker.clients.receipts import ReceiptLine
@@ -63,8 +62,6 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
     from radiator.storage.file_partition import FilePartition
 
-REACHED_MAX = 10_000  # logs whose highest delivered offset a session stores
-OFFSET_DIGITS_MAX = 19  # of 63 bits
 MESSAGE_IDS_SPARE = 64  # stale entries of MessageIds before it is built again
 RUN_BYTES = 256 * limits.KIB  # the most that one reader delivers in one turn
 
@@ -167,9 +164,7 @@ class Session:
         stays: True if a drain of the broker does not end the session.
         closing: True if no more frames are read; the outbox is still sent.
         closed: True if the connection is gone and its subscriptions are released.
-        deliveries: The number of the next delivery under the client ack modes.
-        lost: The highest number of a queue's delivery that was returned without an answer.
-        reached: The highest delivered offset of each log; None if there are too many logs.
+        numbers: The numbers of deliveries under the client ack modes.
         ended: The ids of bounded replays that have ended.
         patterns: The number of patterns in all subscriptions.
         hold: What the session's frames wait for.
@@ -184,22 +179,19 @@ class Session:
         "closed",
         "closing",
         "connected",
-        "deliveries",
         "ended",
         "heart_beat",
         "hold",
         "id",
         "identity",
         "limits",
-        "lost",
+        "numbers",
         "missed",
         "joined",
         "listing",
-        "next_tag",
         "origin",
         "outbox",
         "patterns",
-        "reached",
         "receipts",
         "rights",
         "secret",
@@ -257,11 +249,8 @@ class Session:
         self.receipts = ReceiptLine(self.outbox.add, lambda error, receipt: refuse(self, error, receipt))
         self.subscriptions: dict[str, Subscription] = {}
         self.tags: dict[str, Subscription] = {}
-        self.next_tag = 0
         self.window: SharedWindow[Subscription] = SharedWindow()
-        self.deliveries = 0
-        self.lost = -1
-        self.reached: dict[bytes, int] | None = {}
+        self.numbers = DeliveryNumbers(session_id)
         self.ended: dict[str, None] = {}
         self.patterns = 0
         self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
@@ -286,18 +275,6 @@ class Session:
         self.outbox.waiting.pop(subscription, None)
         self.patterns -= len(subscription.patterns.patterns)
         self.joined.remove(len(subscription.destinations))
-
-    def new_tag(self) -> str:
-        """Return the tag of a new subscription. Ack ids of other connections have other tags."""
-        tag = f"{self.id}-{self.next_tag}"
-        self.next_tag += 1
-        return tag
-
-    def next_delivery(self) -> int:
-        """Return the number of a new delivery."""
-        number = self.deliveries
-        self.deliveries += 1
-        return number
 
     def wait_for(self, hold: Hold | None) -> None:
         """Let the frames of the session wait; None: wait no more."""
@@ -390,117 +367,6 @@ class Session:
             if budget.left <= 0 or not at_once:
                 self.steps = steps
                 raise Unfinished(at_once)
-
-    def reach(self, log: bytes, offset: int) -> None:
-        """Store the highest delivered offset of a log. ``log`` is the prefix of its message ids."""
-        if self.reached is not None:
-            self.reached[log] = offset
-            if len(self.reached) > REACHED_MAX:
-                self.reached = None
-
-    def locate(self, frame: Frame) -> Delivery | None:
-        """Return the delivery that an ACK or NACK names.
-
-        In every version of STOMP, ``id`` or ``message-id`` (with or without ``subscription``) may hold an ack id or a
-        message id, because clients differ. A message id names the oldest delivery of the message that is in flight, if
-        possible one that the transaction of the frame has not answered yet.
-
-        No memory of past deliveries is necessary to tell a late frame from a wrong one: deliveries are numbered, and a
-        number that was given out and is not in flight was settled or returned.
-
-        Returns:
-            The subscription and the delivery number; None if the frame is late or repeated.
-
-        Raises:
-            ProtocolError: ``bad-ack``, if the message was never delivered to this connection; ``bad-header``, if the
-                frame names nothing.
-        """
-        headers = frame.head.headers
-        name = headers.get("id") or headers.get("message-id")
-        if not name:
-            wanted = "id" if self.version == "1.2" else "message-id"
-            raise ProtocolError(
-                "bad-header", f"{frame.head.command} needs a header {wanted}", "Expected the value in the MESSAGE."
-            )
-        tag, _, number = name.rpartition("-")
-        subscription = self.tags.get(tag)
-        if subscription is not None and number in subscription.in_flight:
-            return subscription, number
-        if "@" in name and (delivery := self._find(name, headers)) is not None:
-            return delivery
-        if self._was_delivered(name) and not self._is_of_another(name, headers):
-            return None
-        raise ProtocolError(
-            "bad-ack",
-            f"{frame.head.command}: {name[:200]!r} is not an unacknowledged delivery of this connection",
-            "Expected the ack header (or the message-id) of a MESSAGE delivered to this connection under an ack mode "
-            f"other than {AUTO}.",
-        )
-
-    def _find(self, message_id: str, headers: Mapping[str, str]) -> Delivery | None:
-        """Return the oldest delivery of a message in flight; None if there is none."""
-        subscriptions = self._named(headers)
-        transaction = self.transactions.get(headers.get("transaction", ""))
-        answered: list[Container[Delivery]] = [()] if transaction is None else [transaction.answered, ()]
-        for left_out in answered:
-            for subscription in subscriptions:
-                number = subscription.find(message_id, left_out)
-                if number is not None and number in subscription.in_flight:
-                    return subscription, number
-        return None
-
-    def _named(self, headers: Mapping[str, str]) -> list[Subscription]:
-        """Return the subscription that an ACK or NACK names; all if it names none."""
-        named = headers.get("subscription")
-        if named is None:
-            return list(self.subscriptions.values())
-        return [self.subscriptions[named]] if named in self.subscriptions else []
-
-    def _was_delivered(self, name: str) -> bool:
-        """Return True if ``name`` is the ack id of a delivery to this connection, or the message id of a message.
-
-        Only the highest delivered offset of each log is stored, so every message id below it counts.
-        """
-        log, at, offset = name.rpartition("@")
-        if at:
-            most = None if self.reached is None else self.reached.get(f"{log}@".encode(), -1)
-            return _is_decimal(offset) and (most is None or int(offset) <= most)
-        tag, _, number = name.rpartition("-")
-        session_id, _, tag_number = tag.rpartition("-")
-        numbers = ((tag_number, self.next_tag), (number, self.deliveries))
-        return session_id == self.id and all(_is_decimal(each) and int(each) < stop for each, stop in numbers)
-
-    def _is_of_another(self, message_id: str, headers: Mapping[str, str]) -> bool:
-        """Return True if another connection has the message in flight after its only delivery.
-
-        Then it was never delivered here, unless a subscription to a topic has received it: bound queues have the
-        message ids of their topic. The search ends after ``ACK_SEARCH_MAX`` queues or deliveries, with False.
-        """
-        log, _, offset = message_id.rpartition("@")
-        if not log:
-            return False
-        prefix, number = f"{log}@".encode(), int(offset)
-        subscriptions = self._named(headers)
-        if not all(each.queues for each in subscriptions):
-            return False
-        queues = (queue for each in subscriptions for queue in each.queues)
-        sources = ((queue, source) for queue in queues for source in queue.sources)
-        for queue, source in islice(sources, limits.ACK_SEARCH_MAX):
-            if source.feed.wire.id_prefix == prefix and not source.cursor.is_acked(number):
-                others = (each.in_flight.values() for each in queue.consumers if each.session is not self)
-                held = islice(chain.from_iterable(others), limits.ACK_SEARCH_MAX)
-                return source.deliveries(number) == 1 and any((each[0], each[1]) == (source, number) for each in held)
-        return False
-
-    def may_have_lost(self, frame: Frame) -> bool:
-        """Return True if the delivery of a late ACK or NACK may have been returned without an answer.
-
-        Returns:
-            False if the delivery was acknowledged, or was one of a topic.
-        """
-        headers = frame.head.headers
-        name = headers.get("id") or headers["message-id"]
-        return self.lost >= (0 if "@" in name else int(name.rpartition("-")[2]))
 
     @property
     def choked(self) -> bool:
@@ -680,7 +546,7 @@ class Subscription:
         for name in self.asked.names:
             if not self.patterns.matches(name):
                 raise session.denied(self.right, f"over {name[:200]!r}")
-        self.tag = session.new_tag()
+        self.tag = session.numbers.new_tag()
         self.ack = headers.ack
         self.prefetch = session.limits.in_flight if headers.prefetch == 0 else headers.prefetch
         self.window = self.window_over([])
@@ -889,20 +755,17 @@ class Subscription:
                 outbox.auto_acks.append(AutoAck(ends_at, source, list(offsets), lengths))
             return
         assert not self.closed and not session.closed
-        first = session.deliveries
-        session.deliveries += len(tails)
-        numbers = list(map(str, range(first, session.deliveries)))
-        log = feed.wire.id_prefix
+        count, log = len(tails), feed.wire.id_prefix
+        first = session.numbers.assign_run(count, log, offsets[-1])
+        numbers = list(map(str, range(first, first + count)))
         self.in_flight.update(zip(numbers, zip(repeat(source), offsets, repeat(log)), strict=False))
-        if session.reached is not None and session.reached.get(log, -1) < offsets[-1]:
-            session.reach(log, offsets[-1])
         if self.message_ids is not None:
             self.message_ids.add(log, offsets, numbers)
         if source is not None and source.timeouts is not None:
             source.timeouts.start(self, offsets, numbers)
         shared = session.window
         if shared.capped or (self.window is None and source is not None):
-            shared.take(len(tails))
+            shared.take(count)
         session.outbox.add(wire.frames(prefix, tails, first))
 
     def await_turn(self, queue: Queue) -> None:
@@ -965,7 +828,7 @@ class Subscription:
         lost = [number for number in numbers if number in self.in_flight and number not in self.transactional]
         if lost:
             lowest, highest = min(map(int, lost)), max(map(int, lost))
-            self.session.lost = max(self.session.lost, highest)
+            self.session.numbers.note_lost(highest)
             if self.ack == CLIENT:
                 before = self.lost or (lowest, highest)
                 self.lost = (min(lowest, before[0]), max(highest, before[1]))
@@ -975,7 +838,8 @@ class Subscription:
         """Remove and return up to ``most`` deliveries in flight, the oldest first: the subscription has ended."""
         taken = [(number, self.in_flight.pop(number)) for number in list(islice(self.in_flight, most))]
         lost = [int(number) for number, (source, _, _) in taken if source is not None and not source.closed]
-        self.session.lost = max([self.session.lost, *lost[-1:]])
+        if lost:
+            self.session.numbers.note_lost(lost[-1])
         return self._release([delivery for _, delivery in taken])
 
     def _release(self, settled: list[InFlight]) -> list[InFlight]:
@@ -1312,8 +1176,3 @@ def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
 def subscriptions_of(queue: Queue) -> list[Subscription]:
     """Return the consumers of a queue as subscriptions."""
     return cast("list[Subscription]", list(queue.consumers))
-
-
-def _is_decimal(text: str) -> bool:
-    """Return True if ``text`` is a number as ids have it: ASCII digits without leading zeros."""
-    return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX and (text == "0" or text[0] != "0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from radiator.broker.clients import locating
 from radiator.broker.headers import refusals
 from radiator.broker.headers.subscribe import INDIVIDUAL
 from radiator.broker.headers.values import flag
@@ -24,7 +25,7 @@ def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | N
     Raises:
         ProtocolError: ``bad-ack``, if the message was never delivered to this connection; ``bad-header``.
     """
-    headers, delivery = frame.head.headers, session.locate(frame)
+    headers, delivery = frame.head.headers, locating.locate(session, frame)
     if delivery is not None and frame.receipt is None and "transaction" not in headers and "touch" not in headers:
         subscription, number = delivery
         if subscription.ack == INDIVIDUAL:  # the common ACK settles one delivery and needs no steps
@@ -49,7 +50,7 @@ def nack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     Raises:
         ProtocolError: As for an ACK.
     """
-    delivery, refusal = session.locate(frame), refusals.read_refusal(frame)
+    delivery, refusal = locating.locate(session, frame), refusals.read_refusal(frame)
     if "transaction" not in frame.head.headers:
         return settlement.settle(broker, session, delivery, frame.receipt, refusal)
     return transactions.hold(broker, session, frame, delivery, settles=not refusal.requeue)

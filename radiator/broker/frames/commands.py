@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from radiator.broker.admin import channel
 from radiator.broker.admission import Wait
 from radiator.broker.budget import Steps
+from radiator.broker.clients import locating
 from radiator.broker.committing import commit as committing
 from radiator.broker.draining import WHILE_DRAINING, refusal
 from radiator.broker.frames import acknowledging, audited
@@ -150,7 +151,7 @@ def _send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps |
 
 def touch(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     """Process a SEND that restarts ``ack_timeout`` for a delivery."""
-    return settlement.touch(broker, session, session.locate(frame), frame.receipt)
+    return settlement.touch(broker, session, locating.locate(session, frame), frame.receipt)
 
 
 def disconnect(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:

@@ -200,8 +200,8 @@ class Survey:
                 continue
             now_ns = self._core.timing.now.mono
             found = [each for each in self._checkpoints.get(session.id, ()) if each[1] > min(oldest.values())]
-            if not found or found[-1][1] != session.deliveries:
-                found.append((now_ns, session.deliveries))
+            if not found or found[-1][1] != session.numbers.next:
+                found.append((now_ns, session.numbers.next))
             if len(found) > CHECKPOINTS_MAX:
                 del found[1:-1:2]
             self._checkpoints[session.id] = checkpoints[session.id] = found

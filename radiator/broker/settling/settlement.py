@@ -2,7 +2,7 @@
 
 A delivery is settled at most once. A late or repeated ACK is counted and otherwise ignored, because an ERROR would
 close the client's connection (``transactional_acks`` has the rule for transactions). An ACK for a message that was
-never delivered to this connection is an ERROR (``Session.locate``).
+never delivered to this connection is an ERROR (``radiator.broker.clients.locating``).
 """
 
 from __future__ import annotations

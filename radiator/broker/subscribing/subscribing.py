@@ -169,7 +169,7 @@ def take_replies(broker: Services, session: Session, subscription_id: str, name:
 def replay_end(broker: Services, subscription: Subscription) -> None:
     """Send the ``replay-end`` message of a bounded replay, and end its subscription."""
     session = subscription.session
-    ack_id = f"{subscription.tag}-{session.next_delivery()}"
+    ack_id = f"{subscription.tag}-{session.numbers.assign()}"
     headers = [
         ("subscription", subscription.id),
         ("message-id", ack_id),  # the message is in no log, and a client may acknowledge it by its message-id

@@ -82,4 +82,4 @@ def _is_lost(session: Session, subscription: Subscription, number: Number) -> bo
     delivery = subscription.in_flight.get(number)
     if delivery is not None:
         return subscription.closed and delivery[0] is not None  # a queue's message is about to return
-    return int(number) <= session.lost
+    return int(number) <= session.numbers.lost

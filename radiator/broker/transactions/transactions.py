@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from radiator import limits
+from radiator.broker.clients.locating import may_have_lost
 from radiator.broker.clients.session import Transaction
 from radiator.broker.transactions import transactional_acks
 from radiator.clock import NS_PER_SECOND
@@ -121,7 +122,7 @@ def hold(broker: Services, session: Session, frame: Frame, delivery: Delivery | 
     if delivery is not None:
         transaction.answered.add(delivery)
         yield from transactional_acks.mark(broker, transaction, delivery, settles)
-    elif settles and session.may_have_lost(frame):
+    elif settles and may_have_lost(session, frame):
         transaction.note_late()
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator import limits
-from radiator.broker.clients import session as sessions
+from radiator.broker.clients import delivery_numbers
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
 
@@ -308,7 +308,7 @@ def test_a_message_id_below_the_last_one_of_its_log_counts_as_delivered(world: W
 def test_a_session_that_was_sent_messages_of_too_many_logs_takes_every_message_id_for_late(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "REACHED_MAX", 3)
+    monkeypatch.setattr(delivery_numbers, "REACHED_MAX", 3)
     client = world.connect("1.1")
     for number in range(5):
         client.subscribe(f"/queue/{number}", id=str(number))
@@ -316,7 +316,8 @@ def test_a_session_that_was_sent_messages_of_too_many_logs_takes_every_message_i
         world.settle()
         (message,) = client.messages()
         client.ack(message)
-        assert client.session.reached is None or len(client.session.reached) <= 3
+        reached = client.session.numbers._reached
+        assert reached is None or len(reached) <= 3
     client.say("ACK", message_id="%2Fqueue%2F0@7", subscription="0", receipt="late")
     assert_late(client, "late")
 

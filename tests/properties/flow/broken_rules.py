@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from radiator.broker.clients import locating
 from radiator.broker.clients.session import Session, Subscription
 from radiator.broker.delivery import selective
 from radiator.broker.durable.subscriptions import DurableSubscriptions
@@ -237,7 +238,7 @@ def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
     return settle
 
 
-@bug(Session, "locate")
+@bug(locating, "locate")
 def a_late_ack_is_taken_for_one_of_what_is_held(right: Any) -> Around:
     def locate(session: Session, frame: Any) -> Any:
         held = [(each, number) for each in session.subscriptions.values() for number in each.in_flight]
