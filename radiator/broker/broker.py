@@ -109,7 +109,7 @@ class Broker(Services):
             The frames that remain when the budget of the turn is used up, other connections are to be served, or a
             frame has to wait (``radiator.broker.admission``). The caller passes them again.
         """
-        session.begin_visit()
+        session.command.begin_visit()
         if self.displaced is not None and frames and not session.closing:
             self.refuse(session, self.displaced, frames[0].receipt)
         if session.undecided:
@@ -117,7 +117,7 @@ class Broker(Services):
         hold = session.hold
         if hold is not None and not self.throttle.lets(session, hold, now.mono):
             return frames
-        send, send_plain, steps = sending.send, sending.send_plain, session.steps
+        send, send_plain, steps = sending.send, sending.send_plain, session.command.steps
         budget = self.budget
         if budget.left != budget.most:
             budget.begin()
@@ -134,7 +134,7 @@ class Broker(Services):
             try:
                 if steps is not None:
                     begun, steps = steps, None
-                    session.run(budget, begun)
+                    session.command.run(budget, begun)
                 elif (plan := frame.head.memo) is None:  # not a SEND, or one without a plan
                     commands.dispatch(self, session, frame, now)
                 elif sent := send_plain(self, session, frames, index, now):
@@ -165,7 +165,7 @@ class Broker(Services):
             The frame to handle in the next visit; None if it is settled.
         """
         if isinstance(why, Unfinished):
-            session.end_visit(why.at_once)
+            session.command.end_visit(why.at_once)
             return frame
         if isinstance(why, Wait):
             if self.throttle.hold(session, why, hold, now.mono):
@@ -177,7 +177,7 @@ class Broker(Services):
             if frame.receipt is not None:
                 session.receipts.now(frame.receipt + b"\ndropped:true")
         elif isinstance(why, BeingRemoved) and why.waits:
-            session.end_visit(False)
+            session.command.end_visit(False)
             return frame
         elif isinstance(why, ProtocolError):
             self.refuse(session, why, frame.receipt)

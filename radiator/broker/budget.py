@@ -4,7 +4,7 @@ A turn is one callback of the event loop: a visit of a connection's frames, a tu
 is done while a turn runs, so each turn has a budget. Code whose cost is proportional to how much exists (destinations,
 patterns, waiting messages, frames of a transaction) spends units of the budget and continues in the next turn when the
 budget is used up. A command that may take long is a generator (``Steps``) that yields wherever the turn may end.
-``Session.run`` runs it until the budget is used up and then raises ``Unfinished``. The frame is handled again in the
+``LongCommand`` runs it until the budget is used up and then raises ``Unfinished``. The frame is handled again in the
 next turn and the command continues where it stopped. Later frames of the same session wait.
 
 A unit is about a microsecond on the reference machine of ``docs/performance.md``. Items that cost less are summed up
@@ -112,6 +112,51 @@ class Budget:
     def longest_ns(self) -> int:
         """The longest turn since the start, in nanoseconds."""
         return self._longest_ns
+
+
+class LongCommand:
+    """The command of a session that continues in another turn, if any. A *visit* is one call of ``Broker.handle``.
+
+    Attributes:
+        steps: The steps of the command; None if there is none, or it runs.
+        at_once: True if the command continues in the next visit, False if it waits for other work.
+    """
+
+    __slots__ = ("at_once", "steps")
+
+    def __init__(self) -> None:
+        self.steps: Steps | None = None
+        self.at_once = False
+
+    def begin_visit(self) -> None:
+        """Begin to handle frames."""
+        self.at_once = False
+
+    def end_visit(self, at_once: bool) -> None:
+        """Continue the present command in the next visit: ``at_once``, or when its wait is over."""
+        self.at_once = at_once
+
+    def run(self, budget: Budget, steps: Steps) -> None:
+        """Run the steps of a command until they end or the budget is used up.
+
+        Args:
+            budget: The budget of the turn.
+            steps: The steps.
+
+        Raises:
+            Unfinished: There is more to do; ``self.steps`` has it.
+        """
+        self.steps = None
+        for at_once in steps:
+            if budget.left <= 0 or not at_once:
+                self.steps = steps
+                raise Unfinished(at_once)
+
+    def close(self) -> None:
+        """Stop the command."""
+        if self.steps is not None:
+            self.steps.close()
+            self.steps = None
 
 
 class Background:

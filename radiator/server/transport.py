@@ -207,7 +207,7 @@ class Transport:
             left = driver.broker.handle(session, frames, clock.now())
             if left:
                 self._rest += left
-                if len(left) < len(frames) or session.unfinished:
+                if len(left) < len(frames) or session.command.at_once:
                     self._enqueue_rest()
             if opening and session.connected:
                 self._stop_timer()
@@ -242,7 +242,7 @@ class Transport:
         self._rest = driver.broker.handle(session, rest, clock.now())
         if not self._rest:
             self._rest_bytes = 0
-        moved = len(self._rest) < before or session.unfinished or session.closing
+        moved = len(self._rest) < before or session.command.at_once or session.closing
         if moved:
             self._report(finished=True)
             self._enqueue_rest()

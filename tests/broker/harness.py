@@ -97,7 +97,7 @@ class Client:
         frames, self.rest = self.rest, []
         if frames and not self.session.closing:
             self.rest = self.world.broker.handle(self.session, frames, self.world.time)
-            return self.session.closing or self.session.unfinished or len(self.rest) < len(frames)
+            return self.session.closing or self.session.command.at_once or len(self.rest) < len(frames)
         return False
 
     def open(self) -> Client:

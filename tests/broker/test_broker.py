@@ -439,7 +439,7 @@ def test_a_burst_that_is_much_work_lets_others_in_between_and_is_done_in_order(b
     while client.rest:
         before = len(client.rest)
         client.go_on()
-        assert len(client.rest) < before or client.session.unfinished
+        assert len(client.rest) < before or client.session.command.at_once
         visits += 1
     assert visits > 1
     world.settle()

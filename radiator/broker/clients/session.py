@@ -27,7 +27,7 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, cast
 
 from radiator import limits
-from radiator.broker.budget import Unfinished
+from radiator.broker.budget import LongCommand
 from radiator.broker.clients.delivery_numbers import DeliveryNumbers
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
 from radiator.broker.clients.outbox import AutoAck, Outbox
@@ -46,7 +46,6 @@ from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
     from radiator.broker.admission import Bucket, Hold
-    from radiator.broker.budget import Budget, Steps
     from radiator.broker.clients.identity import Identity
     from radiator.broker.clients.receipts import AllOf
     from radiator.broker.destinations.destination import Destination
@@ -157,8 +156,7 @@ class Session:
         user: The name of the user; empty for anonymous.
         undecided: True from CONNECT until the authenticator has decided.
         since_ns: The wall time of CONNECT.
-        unfinished: True if the present command continues in the next visit.
-        steps: The steps of an unfinished command.
+        command: The command that continues in the next visit, if any.
         listing: The names of a list that the client requests from the admin channel, page by page.
         heart_beat: (send_ms, expect_ms) that the broker offers in CONNECTED.
         stays: True if a drain of the broker does not end the session.
@@ -178,6 +176,7 @@ class Session:
         "client_id",
         "closed",
         "closing",
+        "command",
         "connected",
         "ended",
         "heart_beat",
@@ -198,14 +197,12 @@ class Session:
         "since_ns",
         "state",
         "stays",
-        "steps",
         "subscriptions",
         "tags",
         "temporary",
         "transactions",
         "transaction_bytes",
         "undecided",
-        "unfinished",
         "user",
         "version",
         "window",
@@ -236,8 +233,7 @@ class Session:
         self.state = State.NEW
         self.undecided = False
         self.since_ns = 0
-        self.unfinished = False
-        self.steps: Steps | None = None
+        self.command = LongCommand()
         self.listing: tuple[str, list[str]] = ("", [])
         self.version = "1.2"
         self.heart_beat: tuple[int, int] = (0, 0)
@@ -324,12 +320,6 @@ class Session:
         """Read no more frames; the outbox is still sent."""
         self._on(Event.CLOSE)
 
-    def close_steps(self) -> None:
-        """Stop the unfinished command."""
-        if self.steps is not None:
-            self.steps.close()
-            self.steps = None
-
     def list_for(self, verb: str, names: list[str]) -> None:
         """Store the sorted names of a list that an admin client requests page by page."""
         self.listing = (verb, names)
@@ -343,30 +333,6 @@ class Session:
         self._on(Event.GONE)
         self.outbox.close()
         self.receipts.close()
-
-    def begin_visit(self) -> None:
-        """Begin to handle frames."""
-        self.unfinished = False
-
-    def end_visit(self, at_once: bool) -> None:
-        """Continue the present command in the next visit: ``at_once``, or when its wait is over."""
-        self.unfinished = at_once
-
-    def run(self, budget: Budget, steps: Steps) -> None:
-        """Run the steps of a command until they end or the budget is used up.
-
-        Args:
-            budget: The budget of the turn.
-            steps: The steps.
-
-        Raises:
-            Unfinished: There is more to do; ``self.steps`` has it.
-        """
-        self.steps = None
-        for at_once in steps:
-            if budget.left <= 0 or not at_once:
-                self.steps = steps
-                raise Unfinished(at_once)
 
     @property
     def choked(self) -> bool:
@@ -414,7 +380,7 @@ class Session:
     def holds_nothing(self) -> bool:
         """True if all is sent and acknowledged, no receipt is owed and no transaction is open."""
         return (
-            not (self.outbox.unsent_bytes or self.transactions or self.unfinished)
+            not (self.outbox.unsent_bytes or self.transactions or self.command.at_once)
             and self.receipts.empty
             and not any(each.in_flight for each in self.subscriptions.values())
         )

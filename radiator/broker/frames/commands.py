@@ -61,7 +61,7 @@ def dispatch(broker: Services, session: Session, frame: Frame, now: Now) -> None
         )
     steps = function(broker, session, frame, now)
     if steps is not None:
-        session.run(broker.budget, steps)
+        session.command.run(broker.budget, steps)
 
 
 def _required(frame: Frame, header: str) -> str:

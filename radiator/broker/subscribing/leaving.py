@@ -99,7 +99,7 @@ def close(broker: Services, subscription: Subscription) -> None:
 
 def release(broker: Services, session: Session) -> None:
     """End everything that a session has. Its last bytes may still be sent."""
-    session.close_steps()
+    session.command.close()
     if not broker.stopping:  # at a stop nothing needs to be done: messages in flight are unsettled
         broker.background.add(all_of(broker, session))
     broker.ready.forget_session(session)

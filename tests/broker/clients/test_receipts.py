@@ -392,7 +392,7 @@ def test_a_receipt_waits_for_the_cursor_though_the_turn_ends_behind_the_last_ack
     assert len(messages) == 10
     world.broker.budget.most = 5  # what these ten cost
     client.ack(messages[-1], command, receipt="r", **({"requeue": "false"} if command == "NACK" else {}))
-    assert client.session.unfinished
+    assert client.session.command.at_once
     world.take()
     client.go_on()
     assert client.receipts() == []

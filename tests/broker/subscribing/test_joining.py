@@ -35,7 +35,7 @@ def begun(world: World, destination: str, **headers: str) -> Client:
     """A client whose SUBSCRIBE has joined some, and not all."""
     client = world.connect()
     client.subscribe(destination, ack="auto", receipt="r", **headers)
-    assert client.rest and client.session.steps is not None
+    assert client.rest and client.session.command.steps is not None
     assert client.session.subscriptions["0"].destinations
     return client
 
@@ -116,4 +116,4 @@ def test_frames_behind_it_wait_for_it(world: World) -> None:
 def test_few_destinations_are_joined_in_one_visit(world: World) -> None:
     client = world.connect()
     client.subscribe("/topic/#", ack="auto", receipt="r")
-    assert not client.rest and client.session.steps is None
+    assert not client.rest and client.session.command.steps is None
