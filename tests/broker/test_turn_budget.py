@@ -439,7 +439,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
 ) -> None:
     client = answered(world)
     if again:
-        subscription, number = next(iter(client.session.transactions["t"].answered))
+        subscription, number = next(iter(client.session.transactions.by_name["t"].answered))
         _, offset, log = subscription.in_flight[number]
         message_id = f"{log.decode()}{offset}"
         for _ in range(100):

@@ -306,7 +306,7 @@ def client_entry(session: Session, view: View, most: int) -> dict[str, Any]:
         "window": session.window.size,
         "in_flight": sum(len(each.in_flight) for each, _ in shown),
         "unsent_bytes": session.outbox.unsent_bytes,
-        "transactions": len(session.transactions),
+        "transactions": len(session.transactions.by_name),
         "subscription_count": len(shown),
         "subscriptions": [subscription_entry(*each) for each in shown[:most]],
     }

@@ -70,7 +70,7 @@ def may_have_lost(session: Session, frame: Frame) -> bool:
 def _find(session: Session, message_id: str, headers: Mapping[str, str]) -> Delivery | None:
     """Return the oldest delivery of a message in flight; None if there is none."""
     subscriptions = _named(session, headers)
-    transaction = session.transactions.get(headers.get("transaction", ""))
+    transaction = session.transactions.by_name.get(headers.get("transaction", ""))
     answered: list[Container[Delivery]] = [()] if transaction is None else [transaction.answered, ()]
     for left_out in answered:
         for subscription in subscriptions:

@@ -117,11 +117,6 @@ class Transaction:
         """Time out: neither COMMIT nor ABORT came in time."""
         self._on_timeout(self)
 
-    def add(self, frame: Frame, size_bytes: int) -> None:
-        """Store a frame until COMMIT."""
-        self.size_bytes += size_bytes
-        self.frames.append(frame)
-
     def note_late(self) -> None:
         """Note that a delivery that COMMIT settles was returned before."""
         self.late = True
@@ -133,6 +128,97 @@ class Transaction:
     def wait_for_files(self, partitions: list[FilePartition]) -> None:
         """Let COMMIT wait until each of these logs has a file."""
         self.waited = partitions
+
+
+class OpenTransactions:
+    """The open transactions of one session.
+
+    Args:
+        limits: The limits of the session.
+
+    Attributes:
+        by_name: The transactions by the ids that the client gave them.
+        size_bytes: The memory of their frames.
+    """
+
+    __slots__ = ("by_name", "limits", "size_bytes")
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self.limits = limits
+        self.by_name: dict[str, Transaction] = {}
+        self.size_bytes = 0
+
+    def check_begin(self, name: str) -> None:
+        """Check that a transaction may be opened.
+
+        Raises:
+            ProtocolError: The id is in use (bad-transaction), or there are too many transactions (too-many).
+        """
+        if name in self.by_name:
+            raise ProtocolError("bad-transaction", f"transaction {name[:100]!r} is already open on this connection")
+        if len(self.by_name) >= self.limits.transactions:
+            raise ProtocolError(
+                "too-many",
+                "too many open transactions on this connection",
+                f"limits.transactions in the YAML file is {self.limits.transactions}; COMMIT or ABORT one first.",
+            )
+
+    def begin(self, name: str, on_timeout: Callable[[Transaction], None]) -> Transaction:
+        """Open a transaction; ``on_timeout`` is called with it if neither COMMIT nor ABORT comes in time."""
+        transaction = self.by_name[name] = Transaction(name, on_timeout)
+        return transaction
+
+    def find(self, name: str) -> Transaction:
+        """Return the open transaction with this id.
+
+        Raises:
+            ProtocolError: There is none (bad-transaction).
+        """
+        transaction = self.by_name.get(name)
+        if transaction is None:
+            raise ProtocolError(
+                "bad-transaction",
+                f"transaction {name[:100]!r} is not open on this connection",
+                "Open it with BEGIN; COMMIT and ABORT end it.",
+            )
+        return transaction
+
+    def check_add(self, size_bytes: int) -> None:
+        """Check that a frame of this size may be added to a transaction.
+
+        Raises:
+            ProtocolError: The transactions would be too large (too-large).
+        """
+        if self.size_bytes + size_bytes > self.limits.transaction:
+            raise ProtocolError(
+                "too-large",
+                "the open transactions of this connection are too large",
+                f"limits.transaction in the YAML file is {self.limits.transaction} bytes; COMMIT more often.",
+            )
+
+    def add(self, transaction: Transaction, frame: Frame, size_bytes: int) -> None:
+        """Store a frame until COMMIT."""
+        self.size_bytes += size_bytes
+        transaction.size_bytes += size_bytes
+        transaction.frames.append(frame)
+
+    def end(self, name: str) -> Transaction:
+        """Remove and return a transaction.
+
+        Raises:
+            ProtocolError: There is none (bad-transaction).
+        """
+        transaction = self.find(name)
+        del self.by_name[name]
+        self.size_bytes -= transaction.size_bytes
+        return transaction
+
+    def take_all(self) -> list[Transaction]:
+        """Remove and return all transactions."""
+        taken = list(self.by_name.values())
+        self.by_name.clear()
+        self.size_bytes = 0
+        return taken
 
 
 class Session:
@@ -201,7 +287,6 @@ class Session:
         "tags",
         "temporary",
         "transactions",
-        "transaction_bytes",
         "undecided",
         "user",
         "version",
@@ -250,8 +335,7 @@ class Session:
         self.ended: dict[str, None] = {}
         self.patterns = 0
         self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
-        self.transactions: dict[str, Transaction] = {}
-        self.transaction_bytes = 0
+        self.transactions = OpenTransactions(limits)
         self.temporary: dict[str, None] = {}
         self.missed = missed or (lambda reader, count: None)
         self.hold: Hold | None = None
@@ -324,10 +408,6 @@ class Session:
         """Store the sorted names of a list that an admin client requests page by page."""
         self.listing = (verb, names)
 
-    def count_transaction(self, size_bytes: int) -> None:
-        """Count bytes that open transactions hold; fewer if negative."""
-        self.transaction_bytes += size_bytes
-
     def end(self) -> None:
         """Discard the outbox and the receipts: the connection is gone."""
         self._on(Event.GONE)
@@ -380,7 +460,7 @@ class Session:
     def holds_nothing(self) -> bool:
         """True if all is sent and acknowledged, no receipt is owed and no transaction is open."""
         return (
-            not (self.outbox.unsent_bytes or self.transactions or self.command.at_once)
+            not (self.outbox.unsent_bytes or self.transactions.by_name or self.command.at_once)
             and self.receipts.empty
             and not any(each.in_flight for each in self.subscriptions.values())
         )

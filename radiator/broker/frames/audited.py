@@ -97,7 +97,7 @@ def _arguments(broker: Services, session: Session, frame: Frame) -> Generator[bo
     headers = frame.head.headers
     if frame.head.command == "SEND":
         return {"destination": without_secret(headers.get("destination", "")), "bytes": len(frame.body)}
-    transaction = session.transactions.get(headers.get("transaction", ""))
+    transaction = session.transactions.by_name.get(headers.get("transaction", ""))
     if transaction is None:
         return {}
     sent: Counter[str] = Counter()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from radiator import limits
 from radiator.broker.clients.locating import may_have_lost
-from radiator.broker.clients.session import Transaction
 from radiator.broker.transactions import transactional_acks
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError
@@ -23,7 +22,7 @@ from radiator.memory import TRANSACTIONS
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Steps
-    from radiator.broker.clients.session import Delivery, Session
+    from radiator.broker.clients.session import Delivery, Session, Transaction
     from radiator.broker.core import Core
     from radiator.broker.services import Services
     from radiator.stomp.frames import Frame
@@ -43,16 +42,9 @@ def begin(core: Core, session: Session, name: str) -> None:
     Raises:
         ProtocolError: The id is in use, the connection has too many transactions, or memory is used up.
     """
-    if name in session.transactions:
-        raise ProtocolError("bad-transaction", f"transaction {name[:100]!r} is already open on this connection")
-    if len(session.transactions) >= session.limits.transactions:
-        raise ProtocolError(
-            "too-many",
-            "too many open transactions on this connection",
-            f"limits.transactions in the YAML file is {session.limits.transactions}; COMMIT or ABORT one first.",
-        )
+    session.transactions.check_begin(name)
     _require(core, TRANSACTION_BYTES)
-    session.transactions[name] = transaction = Transaction(name, partial(_timed_out, core, session))
+    transaction = session.transactions.begin(name, partial(_timed_out, core, session))
     core.memory.shares[TRANSACTIONS].add(TRANSACTION_BYTES)
     seconds = session.limits.transaction_timeout_seconds
     if seconds is not None:
@@ -87,18 +79,12 @@ def add(core: Core, session: Session, name: str, frame: Frame) -> Transaction:
     Raises:
         ProtocolError: The transaction is unknown or too large, or memory is used up.
     """
-    transaction = find(session, name)
+    transaction = session.transactions.find(name)
     size = len(frame.body) + len(frame.head.raw) + FRAME_OVERHEAD_BYTES
-    if session.transaction_bytes + size > session.limits.transaction:
-        raise ProtocolError(
-            "too-large",
-            "the open transactions of this connection are too large",
-            f"limits.transaction in the YAML file is {session.limits.transaction} bytes; COMMIT more often.",
-        )
+    session.transactions.check_add(size)
     _require(core, size)
     core.memory.shares[TRANSACTIONS].add(size)
-    session.count_transaction(size)
-    transaction.add(frame, size)
+    session.transactions.add(transaction, frame, size)
     return transaction
 
 
@@ -128,29 +114,13 @@ def hold(broker: Services, session: Session, frame: Frame, delivery: Delivery | 
         session.receipts.now(frame.receipt)
 
 
-def find(session: Session, name: str) -> Transaction:
-    """Return the open transaction with this id.
-
-    Raises:
-        ProtocolError: There is none.
-    """
-    transaction = session.transactions.get(name)
-    if transaction is None:
-        raise ProtocolError(
-            "bad-transaction",
-            f"transaction {name[:100]!r} is not open on this connection",
-            "Open it with BEGIN; COMMIT and ABORT end it.",
-        )
-    return transaction
-
-
 def committing(core: Core, session: Session, name: str) -> Transaction:
     """Return the transaction whose COMMIT has come, and stop its timeout.
 
     Raises:
         ProtocolError: There is none.
     """
-    transaction = find(session, name)
+    transaction = session.transactions.find(name)
     core.timing.forget(transaction)
     return transaction
 
@@ -161,18 +131,16 @@ def end(core: Core, session: Session, name: str) -> Transaction:
     Raises:
         ProtocolError: There is none.
     """
-    transaction = find(session, name)
-    del session.transactions[name]
-    _close(core, session, transaction)
+    transaction = session.transactions.end(name)
+    _close(core, transaction)
     return transaction
 
 
 def discard(core: Core, session: Session) -> Steps:
     """Close all open transactions of a session that has ended, and return the steps that free their frames."""
-    closed = list(session.transactions.values())
+    closed = session.transactions.take_all()
     for transaction in closed:
-        _close(core, session, transaction)
-    session.transactions.clear()
+        _close(core, transaction)
     return _freeing(core, closed)
 
 
@@ -190,9 +158,8 @@ def _freeing(core: Core, transactions: list[Transaction]) -> Steps:
                 yield True
 
 
-def _close(core: Core, session: Session, transaction: Transaction) -> None:
+def _close(core: Core, transaction: Transaction) -> None:
     core.timing.forget(transaction)
-    session.count_transaction(-transaction.size_bytes)
     core.memory.shares[TRANSACTIONS].add(-transaction.size_bytes - TRANSACTION_BYTES)
 
 

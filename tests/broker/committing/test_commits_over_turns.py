@@ -52,7 +52,7 @@ def test_what_a_transaction_refuses_for_good_is_refused_though_the_connection_is
         client.nack(message, transaction="t", requeue="false")
         goes_on(client)
     client.say("COMMIT", transaction="t")
-    while client.session.transactions:
+    while client.session.transactions.by_name:
         client.go_on()
     for _ in range(after):
         world.commit()

@@ -92,8 +92,8 @@ def test_a_transaction_that_ends_otherwise_has_done_nothing(world: World, ending
         client.say("NONSENSE")
     world.settle()
     assert reader.messages() == []
-    assert client.session.transaction_bytes == 0
-    assert not client.session.transactions
+    assert client.session.transactions.size_bytes == 0
+    assert not client.session.transactions.by_name
 
 
 def test_acks_and_nacks_take_effect_at_commit(world: World) -> None:

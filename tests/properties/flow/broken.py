@@ -133,7 +133,7 @@ def an_ack_wakes_nobody(right: Any) -> Around:
 @bug(transactions, "hold")
 def acks_do_not_wait_for_the_commit(right: Any) -> Around:
     def hold(broker: Any, session: Session, frame: Any, delivery: Any, settles: bool) -> Any:
-        if frame.head.command == "ACK" and frame.head.headers["transaction"] in session.transactions:
+        if frame.head.command == "ACK" and frame.head.headers["transaction"] in session.transactions.by_name:
             return settlement.settle(broker, session, delivery, frame.receipt)
         return right(broker, session, frame, delivery, settles)
 
