@@ -29,8 +29,11 @@ class Peer(Protocol):
     """The session whose client causes a line. Its names are the fields of the line in JSON."""
 
     id: str
-    user: str
     address: str
+
+    @property
+    def user(self) -> str:
+        """The name of the user; empty for anonymous."""
 
 
 class _Kind:

@@ -130,11 +130,11 @@ class Transport:
     @property
     def origin(self) -> str:
         """The origin with whose connections it shares time: the user, or before the login the address."""
-        return self.session.user or self.session.origin
+        return self.session.identity.user or self.session.origin
 
     def _readable(self) -> None:
         session = self.session
-        if self._driver.scheduler.try_begin(session.user or session.origin, self._busy_until):
+        if self._driver.scheduler.try_begin(session.identity.user or session.origin, self._busy_until):
             self._read_slice()
         else:
             self._enqueue()

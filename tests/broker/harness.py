@@ -18,6 +18,7 @@ from itertools import count
 from typing import Any
 
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
+from radiator.broker.clients.identity import Identity
 from radiator.broker.clients.session import Session
 from radiator.broker.headers.send import identify
 from radiator.broker.internal_errors import InternalErrors
@@ -26,6 +27,7 @@ from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.config import Config, LimitsConfig
 from radiator.config.load import load_text
 from radiator.memory import MemoryAccount
+from radiator.routing.rights import EVERYTHING, Rights
 from radiator.routing.rules import Rules
 from radiator.stomp.connection import ClientConnection, ServerConnection
 from radiator.stomp.encoder import encode
@@ -123,6 +125,10 @@ class Client:
 
     def nack(self, message: Frame, **headers: Any) -> None:
         self.ack(message, "NACK", **headers)
+
+    def become(self, user: str = "", rights: Rights = EVERYTHING) -> None:
+        """The client is this user from now on, whoever has logged in."""
+        self.session.identify(Identity(user, rights, "users"))
 
     def drop(self) -> None:
         """The connection is gone, and what was under way to the client with it."""

@@ -14,8 +14,7 @@ from tests.broker.harness import Client, World
 def user(world: World, **rights: str) -> Client:
     """A client with these rights; each a list of patterns with commas."""
     client = world.connect()
-    client.session.user = "alice"
-    client.session.rights = Rights({right: [text] for right, text in rights.items()})
+    client.become("alice", Rights({right: [text] for right, text in rights.items()}))
     return client
 
 
@@ -41,7 +40,7 @@ def test_a_user_without_the_right_does_not_profit_from_the_plan_that_another_has
 def test_a_right_that_is_taken_away_holds_for_the_next_message(world: World) -> None:
     client = user(world, write="/queue/a")
     client.publish("/queue/a", "1")
-    client.session.rights = Rights({})
+    client.become(rights=Rights({}))
     client.publish("/queue/a", "2")
     assert client.error() == "denied"
 
@@ -76,7 +75,7 @@ def test_a_transaction_is_checked_when_a_message_joins_it_and_again_at_commit(wo
     other = user(world, write="/queue/a")
     other.say("BEGIN", transaction="t")
     other.publish("/queue/a", "1", transaction="t")
-    other.session.rights = Rights({})
+    other.become(rights=Rights({}))
     other.say("COMMIT", transaction="t")
     assert other.error() == "denied"
     reader = world.connect()
@@ -203,7 +202,7 @@ def test_a_durable_subscription_belongs_to_the_user_who_created_it(world: World)
     owner, other = user(world, read="#"), user(world, read="#", admin="#")
     owner.subscribe("/topic/a", ack="auto", subscription_name="mine")
     owner.drop()
-    other.session.user = "mallory"
+    other.become("mallory", other.session.rights)
     other.say("UNSUBSCRIBE", id="mine", subscription_name="mine")
     assert other.error() == "denied"
 

@@ -202,7 +202,7 @@ def test_a_draining_broker_is_not_ready_and_says_why(world: World, operator: Cli
 
 def test_without_the_admin_right_nobody_can_drain(world: World) -> None:
     client = world.connect()
-    client.session.rights = Rights({"read": ["#"]})
+    client.become(rights=Rights({"read": ["#"]}))
     client.say("SEND", '{"do": "broker.drain"}', destination="/radiator/admin", reply_to="/temp-queue/a")
     world.settle()
     assert '"code": "denied"' in client.bodies()[0]

@@ -204,7 +204,7 @@ def asking_with_consumers(world: World) -> Client:
 def reader_of_some(world: World) -> Client:
     topics(world)
     client = world.connect()
-    client.session.rights = Rights({"read": ["/topic/mem.*"], "browse": ["/topic/mem.*"]})
+    client.become(rights=Rights({"read": ["/topic/mem.*"], "browse": ["/topic/mem.*"]}))
     return client
 
 

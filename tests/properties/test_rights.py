@@ -44,7 +44,7 @@ def matches(patterns: list[str], name: str) -> bool:
 
 def user(world: World, grants: dict[str, list[str]]) -> Client:
     client = world.connect()
-    client.session.rights = Rights(grants)
+    client.become(rights=Rights(grants))
     return client
 
 

@@ -170,7 +170,7 @@ def _run(broker: Services, request: Request, body: bytes) -> Work:
     name = parsed.pop("do")[:100]
     verb = VERBS.get(name)
     request.begin(name, parsed, verb is not None and not verb.reads)
-    request.session.require_some("monitor" if verb is None or verb.reads else "admin")
+    request.session.identity.require_some("monitor" if verb is None or verb.reads else "admin")
     if verb is None:
         raise ProtocolError(
             "unsupported", f"unknown verb {request.verb!r}", f"The verbs are {', '.join(sorted(VERBS))}."
@@ -178,7 +178,7 @@ def _run(broker: Services, request: Request, body: bytes) -> Work:
     if verb.reads:
         log.debug("%s %s %s", audit.who(request.session), request.verb, _args_text(request))
     elif not verb.of_names:
-        request.session.require_all("admin")
+        request.session.identity.require_all("admin")
     done = verb.run(broker, request)
     return (yield from done) if isinstance(done, Generator) else done
 

@@ -44,7 +44,7 @@ def destination(broker: Services, request: Request) -> Work:
         ProtocolError: It does not exist, or the client may not see it.
     """
     name = request.text("name")
-    request.session.require("monitor", name)
+    request.session.identity.require("monitor", name)
     found = broker.destinations.get(name)
     if found is None:
         shown = request.view.shows

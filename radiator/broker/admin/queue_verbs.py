@@ -40,7 +40,7 @@ def purge(broker: Services, request: Request) -> Work:
         ProtocolError: There is no such queue, or it is a topic or a fan-out source.
     """
     name = request.text("name")
-    request.session.require("admin", name)
+    request.session.identity.require("admin", name)
     destination = broker.destinations.get(name)
     if destination is None:
         if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)):
@@ -179,11 +179,11 @@ def _find(broker: Services, request: Request, name: str) -> tuple[str, Queue | N
         ProtocolError: The client has no right over it, or it is no queue.
     """
     if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)):
-        request.session.require_all("admin")
+        request.session.identity.require_all("admin")
         durable = broker.durable.by_key.get(name)
         return name, None if durable is None else durable.queue
     name = name.removeprefix(cursor_names.QUEUE)
-    request.session.require("admin", name)
+    request.session.identity.require("admin", name)
     cursor = cursor_names.of_queue(name)
     destination = broker.destinations.get(name)
     if destination is None or broker.registry.pauses.has(cursor):

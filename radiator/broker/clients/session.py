@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, cast
 from radiator import limits
 from radiator.broker.budget import LongCommand
 from radiator.broker.clients.delivery_numbers import DeliveryNumbers
+from radiator.broker.clients.identity import UNKNOWN, Identity
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
 from radiator.broker.clients.outbox import AutoAck, Outbox
 from radiator.broker.clients.receipts import ReceiptLine
@@ -40,13 +41,12 @@ from radiator.broker.logs.selection import YES
 from radiator.broker.logs.wire import fits, run_length
 from radiator.broker.queues.consumer import Number
 from radiator.errors import ProtocolError
-from radiator.routing.rights import NOTHING, Permitted, Rights
+from radiator.routing.rights import Permitted, Rights
 from radiator.routing.rules import TEMPORARY
 from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
     from radiator.broker.admission import Bucket, Hold
-    from radiator.broker.clients.identity import Identity
     from radiator.broker.clients.receipts import AllOf
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.headers.subscribe import SubscribeHeaders
@@ -239,7 +239,8 @@ class Session:
         window: The window of the subscriptions that have none of their own.
         certificate_name: The name in a verified certificate of the client; empty without one.
         client_id: The header ``client-id`` of CONNECT.
-        user: The name of the user; empty for anonymous.
+        identity: The user and how he was verified. It has no rights before the login.
+        rights: The rights of ``identity``.
         undecided: True from CONNECT until the authenticator has decided.
         since_ns: The wall time of CONNECT.
         command: The command that continues in the next visit, if any.
@@ -288,7 +289,6 @@ class Session:
         "temporary",
         "transactions",
         "undecided",
-        "user",
         "version",
         "window",
     )
@@ -312,9 +312,8 @@ class Session:
         self.origin = origin or address
         self.certificate_name = ""
         self.client_id = ""
-        self.user = ""
-        self.identity: Identity  # set by the authenticator
-        self.rights: Rights = NOTHING
+        self.identity = UNKNOWN
+        self.rights: Rights = UNKNOWN.rights
         self.state = State.NEW
         self.undecided = False
         self.since_ns = 0
@@ -367,7 +366,7 @@ class Session:
     def identify(self, identity: Identity) -> None:
         """Give the session the rights of this user."""
         self.identity = identity
-        self.user, self.rights = identity.user, identity.rights
+        self.rights = identity.rights
 
     def begin_login(self) -> None:
         """Handle no frame until the authenticator has decided."""
@@ -419,38 +418,10 @@ class Session:
         """True while the client does not read. Then its frames are not read either, or its answers would accumulate."""
         return self.outbox.unsent_bytes + self.receipts.held_bytes > self.limits.outbox + limits.CHOKED_BYTES
 
-    def require(self, right: str, name: str) -> None:
-        """Check that the user has ``right`` over the destination ``name``.
-
-        Raises:
-            ProtocolError: The user does not have it (denied).
-        """
-        if not self.rights.may(right, name):
-            raise self.denied(right, f"over {name[:200]!r}")
-
-    def require_some(self, right: str) -> None:
-        """Check that the user has ``right`` over at least one destination.
-
-        Raises:
-            ProtocolError: The user does not have it (denied).
-        """
-        if not self.rights.has(right):
-            raise self.denied(right, "over any destination")
-
-    def require_all(self, right: str) -> None:
-        """Check that the user has ``right`` over all destinations.
-
-        Raises:
-            ProtocolError: The user does not have it (denied).
-        """
-        if not self.rights.covers_all(right):
-            raise self.denied(right, "over all destinations")
-
-    def denied(self, right: str, what: str) -> ProtocolError:
-        """Return the ERROR for a user who does not have ``right``."""
-        who = f"user {self.user[:100]!r}" if self.user else "anonymous"
-        detail = "The users file (auth.users_file in the YAML file) lists rights as patterns."
-        return ProtocolError("denied", f"{who} has no {right} right {what}", detail)
+    @property
+    def user(self) -> str:
+        """The name of the user; empty for anonymous, and before the login."""
+        return self.identity.user
 
     def stay(self) -> None:
         """Stay connected while the broker is drained."""
@@ -591,7 +562,7 @@ class Subscription:
         self.permit(session.rights)
         for name in self.asked.names:
             if not self.patterns.matches(name):
-                raise session.denied(self.right, f"over {name[:200]!r}")
+                raise session.identity.denied(self.right, f"over {name[:200]!r}")
         self.tag = session.numbers.new_tag()
         self.ack = headers.ack
         self.prefetch = session.limits.in_flight if headers.prefetch == 0 else headers.prefetch

@@ -185,7 +185,7 @@ def read_headers(broker: Services, session: Session, head: Head) -> SendHeaders:
         raise ProtocolError(
             "bad-destination", f"{DELIVERIES!r} is reserved", "The broker writes it, for rules with record: deliveries."
         )
-    session.require("write", headers.name)
+    session.identity.require("write", headers.name)
     return headers
 
 
@@ -257,7 +257,7 @@ def send(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now)
         Wait: There is no room now; the frame is processed again later.
     """
     if plan.rights is not session.rights:  # the plan of another user: its meaning is the same, the right is not
-        session.require("write", plan.name)
+        session.identity.require("write", plan.name)
         plan.rights = session.rights
     destination, feed, first = plan.destination, plan.feed, None
     place: Place | None

@@ -110,7 +110,7 @@ def _topics(broker: Services, subscription: Subscription, history: bool) -> Gene
         permitted = subscription.patterns.matches(name)
         if permitted and destination.policy.kind == "topic" and there.get(name) is destination:
             if history:
-                session.require("browse", name)
+                session.identity.require("browse", name)
             topics.append(destination)
         yield True
     broker.memory_watch.require_subscription(JOINED_BYTES * len(topics))

@@ -39,6 +39,5 @@ def refused(client: Client, verb: str, **args: Any) -> dict[str, Any]:
 def user(world: World, name: str = "", **grants: Any) -> Client:
     """A client with these rights only."""
     client = world.connect()
-    client.session.rights = Rights(grants)
-    client.session.user = name
+    client.become(name, Rights(grants))
     return client

@@ -74,7 +74,7 @@ def test_every_verb_that_changes_something_has_a_line_also_if_it_is_refused(
     (line,) = audited(lines)
     assert line.levelname == "WARNING" and f"{verb} " in line.getMessage()
     assert "refused (denied: user 'bob' has no admin right" in line.getMessage()
-    client.session.rights = Rights({"admin": ["#"]})
+    client.become(rights=Rights({"admin": ["#"]}))
     ask(client, {"do": verb, "name": "/queue/none", "position": "first", "background": True, "cancel": True})
     assert len(audited(lines)) == 2
     assert audited(lines)[1].verb == verb

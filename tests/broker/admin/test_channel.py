@@ -160,7 +160,7 @@ def test_the_admin_channel_takes_part_in_no_transaction_and_cannot_be_read(world
 @pytest.mark.parametrize("verb", VERBS)
 def test_without_a_right_nothing_is_reported_and_the_connection_stays(world: World, verb: str) -> None:
     client = world.connect()
-    client.session.rights = Rights({"read": ["#"], "write": ["#"], "browse": ["#"]})
+    client.become(rights=Rights({"read": ["#"], "write": ["#"], "browse": ["#"]}))
     answer = ask(client, {"do": verb})
     assert answer["ok"] is False and answer["error"]["code"] == "denied"
     assert ("monitor" if VERBS[verb].reads else "admin") in answer["error"]["message"]

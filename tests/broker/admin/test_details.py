@@ -73,7 +73,7 @@ destinations:
 def test_consumers_are_shown_with_what_each_holds_and_for_how_long(world: World) -> None:
     client = world.connect()
     busy, idle = world.connect("1.1"), world.connect()
-    busy.session.user = "worker"
+    busy.become("worker")
     for name in ("/queue/mem.a", "/queue/mem.b"):
         client.publish(name, *"123")
     busy.subscribe("/queue/mem.*", id="w", prefetch_count=10)

@@ -182,6 +182,6 @@ def test_rights_that_shrink_between_two_pages_shorten_the_second(world: World) -
     client = user(world, monitor=["/queue/*"])
     page = done(client, "destinations.ls", limit=1)
     assert page["matched"] == 4 and page["next"] == "/queue/a"
-    client.session.rights = type(client.session.rights)({"monitor": ["/queue/d"]})
+    client.become(rights=type(client.session.rights)({"monitor": ["/queue/d"]}))
     rest = done(client, "destinations.ls", after=page["next"])
     assert [each["name"] for each in rest["destinations"]] == ["/queue/d"]

@@ -44,7 +44,9 @@ def world() -> World:
         sender.publish(name, "body that nobody sees", kind="secret-header")
     world.settle()
     of_mine, of_foreign, of_both = (world.connect() for _ in range(3))
-    of_mine.session.user, of_foreign.session.user, of_both.session.user = "u-mine", "u-foreign", "u-both"
+    of_mine.become("u-mine")
+    of_foreign.become("u-foreign")
+    of_both.become("u-both")
     of_mine.subscribe("/queue/mine.a", id="m")
     of_foreign.subscribe("/queue/foreign.*", id="f")
     of_both.subscribe("/queue/mine.a,/queue/foreign.b", id="1")
@@ -76,7 +78,7 @@ def test_who_only_monitors_may_use_every_verb_that_reads_and_no_other(world: Wor
     assert answer["ok"] is VERBS[verb].reads
     if not answer["ok"]:
         assert answer["error"]["code"] == "denied"
-        client.session.rights = Rights({"admin": ["#"]})
+        client.become(rights=Rights({"admin": ["#"]}))
         assert ask(client, {"do": verb, **args})["ok"] is True
     assert "body that nobody sees" not in json.dumps(answer) and "secret-header" not in json.dumps(answer)
 

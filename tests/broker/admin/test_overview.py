@@ -115,7 +115,7 @@ def test_a_durable_subscription_whose_lag_grows_is_a_problem(world: World) -> No
 
 def test_a_consumer_that_holds_a_message_for_long_is_a_problem(world: World) -> None:
     client, stalled, well = world.connect(), world.connect(), world.connect()
-    stalled.session.user = "worker"
+    stalled.become("worker")
     stalled.subscribe("/queue/a", prefetch_count=2)
     client.publish("/queue/a", "1", "2")
     world.settle()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.clients.identity import Identity
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World
 
@@ -12,9 +11,7 @@ from tests.broker.harness import Client, World
 def user(world: World, name: str, **rights: str) -> Client:
     """A client with these rights."""
     client = world.connect()
-    client.session.user = name
-    client.session.rights = Rights({right: [text] for right, text in rights.items()})
-    client.session.identity = Identity(name, client.session.rights, "users")
+    client.become(name, Rights({right: [text] for right, text in rights.items()}))
     return client
 
 

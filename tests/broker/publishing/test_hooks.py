@@ -297,7 +297,7 @@ def test_a_message_that_may_not_be_sent_is_not_shown_to_the_middleware_and_admin
     client.say("SEND", '{"do": "stats", "n": "secret"}', destination="/radiator/admin", reply_to="/temp-queue/r")
     world.settle()
     assert [json.loads(each.body)["ok"] for each in client.messages()] == [True]
-    client.session.rights = NOTHING
+    client.become(rights=NOTHING)
     assert sent(world, client, "secret", destination="/queue/a").headers["error-code"] == "denied"
 
 

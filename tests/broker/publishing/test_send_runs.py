@@ -167,7 +167,7 @@ def test_a_run_ends_where_receipts_begin_or_end(monkeypatch: pytest.MonkeyPatch)
 def test_a_run_of_a_session_whose_rights_have_changed_is_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     first, second = world.connect(), world.connect()
-    second.session.rights = copy(second.session.rights)
+    second.become(rights=copy(second.session.rights))
     data = encode("SEND", [("destination", "/queue/a")], b"x") * 3
     lengths = runs_of(world, monkeypatch)
     first.say_bytes(data)

@@ -307,7 +307,7 @@ def test_a_client_pauses_only_queues_over_which_it_has_the_admin_right(world: Wo
     client.publish("/queue/b", "1")
     client.subscribe("/topic/t", subscription_name="me")
     world.settle()
-    client.session.rights = Rights({"admin": ["/queue/a"]})
+    client.become(rights=Rights({"admin": ["/queue/a"]}))
     assert ask(client, "queues.pause", name="/queue/a")["ok"] is True
     assert ask(client, "queues.pause", name="/queue/b")["error"]["code"] == "denied"
     assert ask(client, "queues.resume", name="sub:me")["error"]["code"] == "denied"

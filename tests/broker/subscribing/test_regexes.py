@@ -166,7 +166,7 @@ def test_only_what_is_permitted_of_it_is_delivered_now_and_later() -> None:
     world = World(ON)
     send(world, "/topic/a", "/topic/b")
     client = world.connect()
-    client.session.rights = Rights({"read": ["/topic/a", "/topic/c"]})
+    client.become(rights=Rights({"read": ["/topic/a", "/topic/c"]}))
     client.subscribe("/topic/.*", match="regex", ack="auto")
     send(world, "/topic/a", "/topic/b", "/topic/c", "/topic/d")
     assert sorted(bodies(client.messages())) == ["/topic/a", "/topic/c"]
