@@ -189,10 +189,10 @@ class Access:
                 self._refuse(session, now)
                 continue
             session.identify(now)
-            for subscription in session.subscriptions.values():
+            for subscription in session.subscriptions.by_id.values():
                 subscription.permit(now.rights)
                 self._names.permit(subscription)
-            if not all(map(_permitted, session.subscriptions.values())):
+            if not all(map(_permitted, session.subscriptions.by_id.values())):
                 self._refuse(session, RIGHTS_REDUCED)
 
     def _refuse(self, session: Session, error: ProtocolError) -> None:
@@ -223,7 +223,7 @@ class Access:
         budget.begin()
         while self._ended and not budget.exhausted:
             session = self._ended.popleft()
-            budget.spend(END_UNITS + LEAVE_UNITS * len(session.subscriptions))
+            budget.spend(END_UNITS + LEAVE_UNITS * len(session.subscriptions.by_id))
             self._core.release(session)
         return bool(self._ended)
 

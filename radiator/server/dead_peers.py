@@ -56,7 +56,7 @@ def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
         session = transport.session
         if session.closing or transport.closed:
             continue  # closing has timers of its own
-        if events & select.POLLERR or (events & select.POLLHUP and session.subscriptions):
+        if events & select.POLLERR or (events & select.POLLHUP and session.subscriptions.by_id):
             broker.stats.count(gone_unread=1)
             broker.peer_log.line(
                 logging.INFO,

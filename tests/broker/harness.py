@@ -396,7 +396,7 @@ class World:
         """
         held: dict[Any, list[int]] = {}
         for session in self.broker.sessions.values():
-            for subscription in session.subscriptions.values():
+            for subscription in session.subscriptions.by_id.values():
                 for source, offset, _ in subscription.in_flight.values():
                     held.setdefault(source, []).append(offset)
             for run in session.outbox.auto_acks:

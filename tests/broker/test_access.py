@@ -344,4 +344,4 @@ def test_many_removed_users_get_nothing_more_and_their_messages_are_requeued_in_
         turns += 1
         assert budget.spent <= budget.most + 100, "and one step"
     assert turns > 3
-    assert not any(client.session.subscriptions for client in clients)
+    assert not any(client.session.subscriptions.by_id for client in clients)

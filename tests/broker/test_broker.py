@@ -502,7 +502,7 @@ def test_a_burst_that_is_cut_short_by_an_error_or_the_end_leaves_nothing_behind(
             client.drop()
         world.settle()
         assert not client.rest
-        assert not client.session.subscriptions
+        assert not client.session.subscriptions.by_id
         client.drop()
     for client in world.clients:
         client.drop()

@@ -491,7 +491,7 @@ def test_from_the_switch_on_every_frame_is_handled_by_the_new_rules() -> None:
         refused_.publish(name, "2")
         assert refused_.error() == "full"
     reader.subscribe("/queue/*")
-    assert {each.window for each in reader.session.subscriptions.values()} == {9}
+    assert {each.window for each in reader.session.subscriptions.by_id.values()} == {9}
     sender.publish("/queue/new", "1", receipt="r")
     world.settle()
     assert sender.receipts() == ["r"]

@@ -100,7 +100,7 @@ def holding(world: World, ack: str, count: int = DELIVERIES) -> Client:
     while client.rest:
         client.go_on()
         world.settle()
-    assert len(client.session.subscriptions["0"].in_flight) == count
+    assert len(client.session.subscriptions.by_id["0"].in_flight) == count
     return client
 
 
@@ -461,7 +461,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
     client.say("COMMIT", transaction="t", receipt="done")
     world.settle()
     assert client.receipts() == ["done"] and looked == 0
-    assert not any(each.in_flight for each in client.session.subscriptions.values())
+    assert not any(each.in_flight for each in client.session.subscriptions.by_id.values())
     assert world.broker.stats.late_acks == 100 * again
 
 

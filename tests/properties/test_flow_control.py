@@ -216,7 +216,7 @@ class FlowControl(RuleBasedStateMachine):
     def the_broker_counts_as_the_clients_do(self) -> None:
         for hands in getattr(self, "hands", ()):
             session = hands.client.session
-            sharing = [each for each in session.subscriptions.values() if each.shares_window]
+            sharing = [each for each in session.subscriptions.by_id.values() if each.shares_window]
             assert session.window.held == sum(len(each.in_flight) for each in sharing) <= session.window.size
 
     @invariant()
@@ -226,7 +226,7 @@ class FlowControl(RuleBasedStateMachine):
             return
         flying: dict[object, list[int]] = {}
         for session in self.world.broker.sessions.values():
-            for subscription in session.subscriptions.values():
+            for subscription in session.subscriptions.by_id.values():
                 for source, offset, _ in subscription.in_flight.values():
                     flying.setdefault(source, []).append(offset)
             for run in session.outbox.auto_acks:

@@ -81,7 +81,7 @@ def client(broker: Services, request: Request) -> Work:
     if session is None or not view.shows_session(session):
         sessions = broker.sessions if view.everything else ()
         raise (yield from suggestions.not_found(broker, "client", name, sessions))
-    broker.budget.spend(lists.ENTRY_UNITS + 2 * (len(session.subscriptions) + view.session_units(session)))
+    broker.budget.spend(lists.ENTRY_UNITS + 2 * (len(session.subscriptions.by_id) + view.session_units(session)))
     yield True
     entry = lists.client_entry(session, view, 0)
     shown: list[dict[str, Any]] = []

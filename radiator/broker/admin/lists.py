@@ -129,7 +129,7 @@ def clients(broker: Services, request: Request) -> Work:
     page, more = yield from _page(broker, request, names, True)
     entries = []
     for each in [session for session in map(sessions.get, page) if session is not None]:
-        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions) + view.session_units(each))
+        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions.by_id) + view.session_units(each))
         yield True
         if view.shows_session(each):
             entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))

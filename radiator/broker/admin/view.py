@@ -52,7 +52,7 @@ class View:
         the first ``JOINED_EXAMINED_MAX`` of a session.
         """
         left = JOINED_EXAMINED_MAX
-        for subscription in list(session.subscriptions.values()):
+        for subscription in list(session.subscriptions.by_id.values()):
             text = subscription.asked.text
             if self.everything:
                 yield subscription, text
@@ -86,5 +86,6 @@ class View:
         """Return what it costs to decide about one session, in units of the budget."""
         if self.everything:
             return 0
-        names = sum(1 + len(each.destinations) for each in session.subscriptions.values())
-        return min(names, len(session.subscriptions) + JOINED_EXAMINED_MAX) * (1 + self.name_units()) // NAMES_A_UNIT
+        subscriptions = session.subscriptions.by_id
+        names = sum(1 + len(each.destinations) for each in subscriptions.values())
+        return min(names, len(subscriptions) + JOINED_EXAMINED_MAX) * (1 + self.name_units()) // NAMES_A_UNIT

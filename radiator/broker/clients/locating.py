@@ -42,7 +42,7 @@ def locate(session: Session, frame: Frame) -> Delivery | None:
             "bad-header", f"{frame.head.command} needs a header {wanted}", "Expected the value in the MESSAGE."
         )
     tag, _, number = name.rpartition("-")
-    subscription = session.tags.get(tag)
+    subscription = session.subscriptions.by_tag.get(tag)
     if subscription is not None and number in subscription.in_flight:
         return subscription, number
     if "@" in name and (delivery := _find(session, name, headers)) is not None:
@@ -82,7 +82,7 @@ def _find(session: Session, message_id: str, headers: Mapping[str, str]) -> Deli
 
 def _named(session: Session, headers: Mapping[str, str]) -> list[Subscription]:
     """Return the subscription that an ACK or NACK names; all if it names none."""
-    subscriptions, named = session.subscriptions, headers.get("subscription")
+    subscriptions, named = session.subscriptions.by_id, headers.get("subscription")
     if named is None:
         return list(subscriptions.values())
     return [subscriptions[named]] if named in subscriptions else []

@@ -221,6 +221,70 @@ class OpenTransactions:
         return taken
 
 
+class SubscriptionTable:
+    """The subscriptions of one session.
+
+    Args:
+        limits: The limits of the session.
+
+    Attributes:
+        by_id: The subscriptions by the ids that the client gave them.
+        by_tag: The subscriptions by the tags of their ack ids.
+        patterns: The number of patterns in all subscriptions.
+    """
+
+    __slots__ = ("_ended_replays", "by_id", "by_tag", "limits", "patterns")
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._ended_replays: dict[str, None] = {}  # ids
+        self.by_id: dict[str, Subscription] = {}
+        self.by_tag: dict[str, Subscription] = {}
+        self.limits = limits
+        self.patterns = 0
+
+    def check_add(self, subscription_id: str, patterns: int) -> None:
+        """Check that a subscription with this id and number of patterns may be added.
+
+        Raises:
+            ProtocolError: The id is in use (bad-subscription), or there are too many patterns (too-many).
+        """
+        if subscription_id in self.by_id:
+            raise ProtocolError("bad-subscription", f"id {subscription_id[:200]!r} is in use on this connection")
+        if self.patterns + patterns > self.limits.subscriptions:
+            raise ProtocolError(
+                "too-many",
+                "too many subscriptions",
+                f"limits.subscriptions in the YAML file is {self.limits.subscriptions}; "
+                "each entry of a comma list counts as one.",
+            )
+
+    def add(self, subscription: Subscription) -> None:
+        """Add a subscription that has no readers or queues yet."""
+        self._ended_replays.pop(subscription.id, None)
+        self.by_id[subscription.id] = subscription
+        self.by_tag[subscription.tag] = subscription
+        self.patterns += len(subscription.patterns.patterns)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Remove a closed subscription."""
+        self.by_id.pop(subscription.id, None)
+        self.by_tag.pop(subscription.tag, None)
+        self.patterns -= len(subscription.patterns.patterns)
+
+    def note_replay_ended(self, subscription_id: str) -> None:
+        """Note that the broker has ended a bounded replay. Its client may still send UNSUBSCRIBE."""
+        self._ended_replays[subscription_id] = None
+        if len(self._ended_replays) > self.limits.subscriptions:
+            del self._ended_replays[next(iter(self._ended_replays))]
+
+    def forget_replay(self, subscription_id: str) -> bool:
+        """Return True if the id is that of an ended replay, once."""
+        if subscription_id not in self._ended_replays:
+            return False
+        del self._ended_replays[subscription_id]
+        return True
+
+
 class Session:
     """One connected client.
 
@@ -250,8 +314,6 @@ class Session:
         closing: True if no more frames are read; the outbox is still sent.
         closed: True if the connection is gone and its subscriptions are released.
         numbers: The numbers of deliveries under the client ack modes.
-        ended: The ids of bounded replays that have ended.
-        patterns: The number of patterns in all subscriptions.
         hold: What the session's frames wait for.
         buckets: Tokens for rules with a ``rate_limit``, by the index of the rule.
     """
@@ -265,7 +327,6 @@ class Session:
         "closing",
         "command",
         "connected",
-        "ended",
         "heart_beat",
         "hold",
         "id",
@@ -277,7 +338,6 @@ class Session:
         "listing",
         "origin",
         "outbox",
-        "patterns",
         "receipts",
         "rights",
         "secret",
@@ -285,7 +345,6 @@ class Session:
         "state",
         "stays",
         "subscriptions",
-        "tags",
         "temporary",
         "transactions",
         "undecided",
@@ -327,12 +386,9 @@ class Session:
         self.stays = False
         self.outbox: Outbox[Subscription] = Outbox(limits.outbox, partial(wake, self))
         self.receipts = ReceiptLine(self.outbox.add, lambda error, receipt: refuse(self, error, receipt))
-        self.subscriptions: dict[str, Subscription] = {}
-        self.tags: dict[str, Subscription] = {}
+        self.subscriptions = SubscriptionTable(limits)
         self.window: SharedWindow[Subscription] = SharedWindow()
         self.numbers = DeliveryNumbers(session_id)
-        self.ended: dict[str, None] = {}
-        self.patterns = 0
         self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
         self.transactions = OpenTransactions(limits)
         self.temporary: dict[str, None] = {}
@@ -340,19 +396,10 @@ class Session:
         self.hold: Hold | None = None
         self.buckets: dict[int, Bucket] = {}
 
-    def add(self, subscription: Subscription) -> None:
-        """Add a subscription that has no readers or queues yet."""
-        self.ended.pop(subscription.id, None)
-        self.subscriptions[subscription.id] = subscription
-        self.patterns += len(subscription.patterns.patterns)
-        self.tags[subscription.tag] = subscription
-
     def remove(self, subscription: Subscription) -> None:
         """Remove a closed subscription."""
-        self.subscriptions.pop(subscription.id, None)
-        self.tags.pop(subscription.tag, None)
+        self.subscriptions.remove(subscription)
         self.outbox.waiting.pop(subscription, None)
-        self.patterns -= len(subscription.patterns.patterns)
         self.joined.remove(len(subscription.destinations))
 
     def wait_for(self, hold: Hold | None) -> None:
@@ -433,7 +480,7 @@ class Session:
         return (
             not (self.outbox.unsent_bytes or self.transactions.by_name or self.command.at_once)
             and self.receipts.empty
-            and not any(each.in_flight for each in self.subscriptions.values())
+            and not any(each.in_flight for each in self.subscriptions.by_id.values())
         )
 
     def fail(self, error: ProtocolError, receipt: bytes | None = None) -> None:

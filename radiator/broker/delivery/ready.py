@@ -141,7 +141,7 @@ class Ready:
         if len(session.window.queues) or session.window.capped:
             self._shared[session] = None
         if session.window.capped:
-            for subscription in session.subscriptions.values():
+            for subscription in session.subscriptions.by_id.values():
                 for queue in subscription.queues:
                     queue.credited(subscription)
                     self._queues[queue] = None
@@ -282,7 +282,7 @@ class Ready:
             return
         readers = [
             reader
-            for subscription in session.subscriptions.values()
+            for subscription in session.subscriptions.by_id.values()
             if subscription.ack != "auto"
             for reader in subscription.readers.values()
         ]

@@ -156,7 +156,7 @@ def touch(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
 
 def disconnect(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     """Process a DISCONNECT. Its RECEIPT is sent once unacknowledged messages are returned and all is stored."""
-    held = list(session.subscriptions.values())
+    held = list(session.subscriptions.by_id.values())
     leaving.release(broker, session)
     yield from broker.background.until(lambda: broker.stopping or all(each.left for each in held))
     receipt_settled(broker, session, frame)
@@ -171,17 +171,16 @@ def unsubscribe(broker: Services, session: Session, frame: Frame, now: Now) -> S
     headers = frame.head.headers
     destination = headers.get("destination") if session.version == "1.0" and not headers.get("id") else None
     subscription_id = headers.get("id") or destination
-    subscription = session.subscriptions.get(subscription_id) if subscription_id else None
+    subscription = session.subscriptions.by_id.get(subscription_id) if subscription_id else None
     if subscription is None and destination is not None:
         subscription = next(
-            (each for each in session.subscriptions.values() if each.patterns.text == destination), None
+            (each for each in session.subscriptions.by_id.values() if each.patterns.text == destination), None
         )
     if (yield from leaving.unsubscribe_durable(broker, session, frame, subscription_id, subscription)):
         return
     if not subscription_id:
         raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")
-    if subscription is None and subscription_id in session.ended:  # sent before the client saw the end of the replay
-        del session.ended[subscription_id]
+    if subscription is None and session.subscriptions.forget_replay(subscription_id):  # the client had not seen its end
         receipt_now(session, frame)
         return
     if subscription is None:

@@ -191,7 +191,7 @@ class Survey:
         checkpoints: dict[str, list[tuple[MonoNs, int]]] = {}
         for session in list(self._core.sessions.values()):
             oldest: dict[Subscription, int] = {}
-            for subscription in list(session.subscriptions.values()):
+            for subscription in list(session.subscriptions.by_id.values()):
                 yield 1
                 if subscription.in_flight:
                     oldest[subscription] = int(next(iter(subscription.in_flight)))

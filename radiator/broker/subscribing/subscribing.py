@@ -132,20 +132,12 @@ def add(broker: Services, session: Session, headers: SubscribeHeaders) -> Subscr
         ProtocolError: The id is in use, the user has no right, or a limit refuses it.
     """
     count = len(headers.patterns.patterns)
-    if headers.id in session.subscriptions:
-        raise ProtocolError("bad-subscription", f"id {headers.id[:200]!r} is in use on this connection")
-    if session.patterns + count > session.limits.subscriptions:
-        raise ProtocolError(
-            "too-many",
-            "too many subscriptions",
-            f"limits.subscriptions in the YAML file is {session.limits.subscriptions}; "
-            "each entry of a comma list counts as one.",
-        )
+    session.subscriptions.check_add(headers.id, count)
     size = SUBSCRIPTION_BYTES + PATTERN_BYTES * count + headers.size_bytes
     subscription = Subscription(session, headers, broker.memory.shares[SUBSCRIPTIONS])
     broker.memory_watch.require_subscription(size)
     subscription.charge(size)
-    session.add(subscription)
+    session.subscriptions.add(subscription)
     return subscription
 
 
@@ -181,6 +173,4 @@ def replay_end(broker: Services, subscription: Subscription) -> None:
     headers.append(("content-length", "0"))
     session.outbox.add(encoder.encode("MESSAGE", headers, b"", session.version))
     leaving.unsubscribe(broker, subscription)
-    session.ended[subscription.id] = None
-    if len(session.ended) > session.limits.subscriptions:
-        del session.ended[next(iter(session.ended))]
+    session.subscriptions.note_replay_ended(subscription.id)

@@ -125,7 +125,7 @@ def keep(broker: Services, session: Session, name: str) -> None:
 
 
 def _drop_unused(broker: Services, session: Session) -> None:
-    asked = {name for subscription in session.subscriptions.values() for name in subscription.asked.names}
+    asked = {name for subscription in session.subscriptions.by_id.values() for name in subscription.asked.names}
     for name in [each for each in session.temporary if each not in asked]:
         destination = broker.destinations.get(name)
         queue = None if destination is None else destination.queue

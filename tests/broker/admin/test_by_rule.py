@@ -280,6 +280,8 @@ def test_the_sums_are_those_of_a_closer_look_at_every_queue(seed: int) -> None:
         expected = {name: count for name in names if (count := sum(getattr(look, name) for look in looks))}
         assert of(world, ORDERS, *names) == expected
         held_by_clients = sum(
-            len(each.in_flight) for session in world.broker.sessions.values() for each in session.subscriptions.values()
+            len(each.in_flight)
+            for session in world.broker.sessions.values()
+            for each in session.subscriptions.by_id.values()
         )
         assert expected.get("unacknowledged", 0) == held_by_clients

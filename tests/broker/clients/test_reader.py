@@ -147,7 +147,7 @@ def test_a_position_that_is_none_is_refused_and_nothing_is_subscribed(world: Wor
     client = world.connect()
     client.subscribe(T, start_position=bad)
     assert client.error() == "bad-position"
-    assert not client.session.subscriptions
+    assert not client.session.subscriptions.by_id
 
 
 # --- hand-over --------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_a_bounded_replay_ends_with_a_message_that_says_so(start: str, stop: str
     assert end.headers["subscription"] == "0"
     assert end.body == b""
     assert client.receipts() == ["r"]
-    assert not client.session.subscriptions
+    assert not client.session.subscriptions.by_id
     client.publish(T, "later still")
     world.settle()
     assert client.messages() == []
@@ -296,7 +296,7 @@ def test_a_stop_in_the_future_stops_then(world: World) -> None:
     world.tick(10)
     (end,) = client.messages()
     assert end.headers["replay-end"] == "true"
-    assert not client.session.subscriptions
+    assert not client.session.subscriptions.by_id
 
 
 def test_a_bounded_replay_of_a_pattern_ends_once_after_all_of_it(world: World) -> None:
@@ -312,7 +312,7 @@ def test_a_bounded_replay_of_a_pattern_that_matches_nothing_ends_at_once(world: 
     client = replay(world, "/topic/none.*", start_position="first", stop_position="end")
     (end,) = client.messages()
     assert end.headers["replay-end"] == "true"
-    assert not client.session.subscriptions
+    assert not client.session.subscriptions.by_id
 
 
 def test_a_bounded_replay_through_a_window_ends_after_the_last_message_was_sent(world: World) -> None:
@@ -433,7 +433,7 @@ def test_what_follows_a_gap_in_the_same_run_is_whole(ack: str) -> None:
         for message in messages:
             client.ack(message)
         assert not client.session.closing
-        assert not next(iter(client.session.subscriptions.values())).in_flight
+        assert not next(iter(client.session.subscriptions.by_id.values())).in_flight
 
 
 def segments(root: Path) -> World:
@@ -563,7 +563,7 @@ def test_a_reader_asks_its_patterns_again_when_the_rights_have_changed() -> None
     producer.publish("/topic/a", "1")
     world.settle()
     assert [message.body for message in client.take("MESSAGE")] == [b"1"]
-    client.session.subscriptions["0"].permit(Rights({"read": ("/topic/b",)}))
+    client.session.subscriptions.by_id["0"].permit(Rights({"read": ("/topic/b",)}))
     producer.publish("/topic/a", "2")
     producer.publish("/topic/b", "3")
     world.settle()

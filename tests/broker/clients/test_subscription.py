@@ -272,8 +272,8 @@ def test_a_subscription_that_ends_leaves_nothing_behind(world: World, ending: st
     else:
         client.say("NONSENSE")
     world.settle()
-    assert not client.session.subscriptions
-    assert not client.session.tags
+    assert not client.session.subscriptions.by_id
+    assert not client.session.subscriptions.by_tag
     assert not client.session.window.queues
     assert client.session.window.held == 0
     client.drop()

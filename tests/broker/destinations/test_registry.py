@@ -34,7 +34,7 @@ def test_names_that_only_a_subscription_made_are_forgotten_with_it(world: World,
     world.settle()
     assert len(world.broker.destinations) == 42
     if ending == "UNSUBSCRIBE":
-        for subscription_id in list(client.session.subscriptions):
+        for subscription_id in list(client.session.subscriptions.by_id):
             client.say("UNSUBSCRIBE", id=subscription_id)
     elif ending == "drop":
         client.drop()

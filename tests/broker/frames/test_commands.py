@@ -88,7 +88,7 @@ def test_a_window_is_a_number_in_its_range(world: World, text: str) -> None:
     client = world.connect()
     client.subscribe(Q, prefetch_count=text)
     assert client.error() == "bad-header"
-    assert not client.session.subscriptions
+    assert not client.session.subscriptions.by_id
 
 
 # --- receipts ---------------------------------------------------------------------------------------------------------

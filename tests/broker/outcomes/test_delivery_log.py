@@ -822,8 +822,8 @@ class Story:
 
     def consume(self) -> None:
         client = self.client()
-        number = str(len(client.session.subscriptions))
-        if number in client.session.subscriptions or int(number) > 5:
+        number = str(len(client.session.subscriptions.by_id))
+        if number in client.session.subscriptions.by_id or int(number) > 5:
             return
         headers = {"exclusive": "true"} if self.random.random() < 0.1 else {}
         if self.random.random() < 0.2:
@@ -865,8 +865,8 @@ class Story:
 
     def leave(self) -> None:
         client = self.client()
-        if client.session.subscriptions and self.random.random() < 0.5:
-            client.say("UNSUBSCRIBE", id=next(iter(client.session.subscriptions)))
+        if client.session.subscriptions.by_id and self.random.random() < 0.5:
+            client.say("UNSUBSCRIBE", id=next(iter(client.session.subscriptions.by_id)))
         else:
             client.drop()
 

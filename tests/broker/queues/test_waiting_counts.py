@@ -321,11 +321,11 @@ def test_the_count_is_what_was_stored_less_what_was_settled(seed: int, partition
             clients.pop(random.randrange(len(clients))).drop()
         elif what < 0.8:
             world.tick(11)
-        elif clients and (held := next(iter(random.choice(clients).session.subscriptions.values())).in_flight):
+        elif clients and (held := next(iter(random.choice(clients).session.subscriptions.by_id.values())).in_flight):
             number, (source, _, _) = random.choice(list(held.items()))
             command = random.choice(["ACK", "ACK", "ACK", "NACK"])
-            owner = next(each for each in clients if held is each.session.subscriptions["0"].in_flight)
-            owner.say(command, id=f"{owner.session.subscriptions['0'].tag}-{number}")
+            owner = next(each for each in clients if held is each.session.subscriptions.by_id["0"].in_flight)
+            owner.say(command, id=f"{owner.session.subscriptions.by_id['0'].tag}-{number}")
             if command == "ACK" and source is not None:
                 acked[source.queue.name] += 1
     world.settle()

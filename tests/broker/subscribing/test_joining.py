@@ -36,7 +36,7 @@ def begun(world: World, destination: str, **headers: str) -> Client:
     client = world.connect()
     client.subscribe(destination, ack="auto", receipt="r", **headers)
     assert client.rest and client.session.command.steps is not None
-    assert client.session.subscriptions["0"].destinations
+    assert client.session.subscriptions.by_id["0"].destinations
     return client
 
 

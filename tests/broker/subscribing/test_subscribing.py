@@ -167,7 +167,7 @@ def test_a_look_up_of_a_subscription_that_has_ended_does_not_run(ending: str, po
         world.broker.read_done(read)
     assert world.fs.calls["open_read"] == opened
     world.settle()
-    assert client.session.subscriptions == {}
+    assert client.session.subscriptions.by_id == {}
     assert not world.broker.ready.busy
 
 
@@ -203,7 +203,7 @@ def test_patterns_count_no_more_when_their_subscription_has_ended() -> None:
         client.subscribe("/topic/a,/topic/b", id="2", ack="auto", stop_position="end")  # ends by itself
         world.settle()
     assert not client.take("ERROR")
-    assert client.session.patterns == 0
+    assert client.session.subscriptions.patterns == 0
 
 
 def test_the_own_queue_of_a_reply_to_counts() -> None:
@@ -407,7 +407,7 @@ def test_what_a_subscription_half_joined_has_counted_is_given_back_when_its_sess
     assert world.broker.memory.bytes == 0
     world.broker.budget.most = 100
     client.subscribe("/topic/w.*", ack="auto")
-    (subscription,) = client.session.subscriptions.values()
+    (subscription,) = client.session.subscriptions.by_id.values()
     assert subscription.joining and 0 < len(subscription.destinations) < 2_500
     assert world.broker.memory.bytes > JOINED_BYTES * len(subscription.destinations)
     client.drop()

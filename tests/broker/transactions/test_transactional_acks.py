@@ -375,7 +375,7 @@ def test_what_was_delivered_by_a_replay_that_has_ended_can_be_acknowledged_in_a_
     client.subscribe(T, start_position="first", stop_position="end")
     world.settle()
     messages = client.messages()
-    assert len(messages) == 3 and not client.session.subscriptions
+    assert len(messages) == 3 and not client.session.subscriptions.by_id
     client.say("BEGIN", transaction="t")
     work(client, *messages)
     commit(client)
@@ -412,7 +412,7 @@ def test_a_late_ack_outside_of_transactions_is_counted_and_ignored() -> None:
 
 def test_what_is_answered_leaves_nothing_behind() -> None:
     _, client, (message,) = holding(ack="client")
-    subscription = client.session.subscriptions["0"]
+    subscription = client.session.subscriptions.by_id["0"]
     work(client, message)
     assert subscription.transactional
     commit(client)

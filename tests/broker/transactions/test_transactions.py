@@ -108,7 +108,7 @@ def test_acks_and_nacks_take_effect_at_commit(world: World) -> None:
     world.settle()
     assert client.receipts() == ["1"]
     assert client.messages() == []
-    assert len(next(iter(client.session.subscriptions.values())).in_flight) == 3
+    assert len(next(iter(client.session.subscriptions.by_id.values())).in_flight) == 3
     client.say("COMMIT", transaction="t", receipt="c")
     world.settle()
     assert client.receipts() == ["c"]

@@ -107,7 +107,7 @@ def client_mode_settles_only_one(right: Any) -> Around:
 def client_mode_settles_all_subscriptions(right: Any) -> Around:
     def take_acked(broker: Any, subscription: Any, keys: Any) -> Any:
         settled = right(broker, subscription, keys)
-        for other in list(subscription.session.subscriptions.values()):
+        for other in list(subscription.session.subscriptions.by_id.values()):
             if other.ack == "client":
                 settled += other.take_some(1_000_000)
         return settled

@@ -241,7 +241,7 @@ def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
 @bug(locating, "locate")
 def a_late_ack_is_taken_for_one_of_what_is_held(right: Any) -> Around:
     def locate(session: Session, frame: Any) -> Any:
-        held = [(each, number) for each in session.subscriptions.values() for number in each.in_flight]
+        held = [(each, number) for each in session.subscriptions.by_id.values() for number in each.in_flight]
         return right(session, frame) or next(iter(held), None)
 
     return locate
