@@ -109,8 +109,8 @@ class Ready:
         """Add everything that a subscription reads, after it got credit or room."""
         if subscription.awaited:
             self.released(subscription)
-        for reader in subscription.readers.values():
-            self._readers[reader] = None
+        if subscription.readers:
+            self._readers.update(dict.fromkeys(subscription.readers.values()))
         window = subscription.session.window
         if window.capped:
             self.credit_session(subscription.session)
