@@ -199,7 +199,7 @@ class MaintenanceRun:
 
     def _is_finished(self, work: LogWork) -> bool:
         maintenance, partition = self._core.store.maintenance, work.partition
-        if partition.retention_wanted and RETENTION in self._tasks:
+        if partition.retention.wanted and RETENTION in self._tasks:
             return False
         if COMPACTION not in self._tasks or not maintenance.is_busy(partition):
             return True

@@ -31,13 +31,13 @@ from radiator.storage.partition import IDLE, Agenda, BatchBuilder, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened, cut, reopen
-from radiator.storage.retention import count_to_drop, roll_due_ns, size_due_bytes
+from radiator.storage.retention import count_to_drop, roll_due_ns
+from radiator.storage.retention_checks import RetentionChecks
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.segment_states import Event, State
 from radiator.storage.tail import ColdCache, Tail
 from radiator.storage.turn import Place, Turn
 
-NOWHERE = 1 << 63  # an offset
 SHORT_RECORDS_MAX = 4  # messages in progress of a producer that waits for each receipt
 RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
 
@@ -59,32 +59,25 @@ class FilePartition(Partition):
 
     __slots__ = (
         "_cut_due_ns",
-        "archive_error",
-        "archive_known",
         "_under_way",
-        "_reclaim_at",
         "_retain_from",
         "_retry_due_ns",
         "_retry_wanted",
         "_rolled_ns",
-        "_size_due_bytes",
         "_pending_sync",
-        "age_due_ns",
-        "archived_to",
         "cold",
         "decided_to",
         "dirty",
         "dedup_file",
         "leaving",
         "log",
-        "retention_wanted",
+        "retention",
         "roll_due_ns",
         "roll_wanted",
         "settlements",
         "sync_due_ns",
         "sync_wanted",
         "synced_to",
-        "undeleted",
         "unwritten",
     )
 
@@ -99,21 +92,16 @@ class FilePartition(Partition):
         dirty: DirtyLogs,
     ) -> None:
         self.dirty = dirty  # of the store; belongs to the disk thread
-        self._reclaim_at = NOWHERE  # where the oldest segment ends, if it may go as soon as it is settled
-        self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
+        self.retention = RetentionChecks()
         self.settlements = 0  # how often cursors have moved
         super().__init__(name, settings, log.fs, log.directory, tail, agenda)
         self.synced_to = 0  # messages with an id below are known to be synced
         self._pending_sync = PendingSync()  # the next sync is for these
         self.log = log
-        self.archived_to = 0  # as of the last look
-        self.archive_known = False  # that look was for the retention that comes next
-        self.archive_error = ""
         self._rolled_ns = WallNs(0)  # the daily moment that was last met: no clock brings it back
-        self.sync_wanted = self.roll_wanted = self.retention_wanted = False
+        self.sync_wanted = self.roll_wanted = False
         self.sync_due_ns: MonoNs | None = None
         self.roll_due_ns: WallNs | None = None
-        self.age_due_ns: WallNs | None = None
         self._retry_due_ns: MonoNs | None = None
         self._retry_wanted = False
         # In the journal, and not in the segment: they will be there, at these offsets.
@@ -123,7 +111,6 @@ class FilePartition(Partition):
         self._cut_due_ns: MonoNs | None = None  # of failed files
         self.dedup_file: DedupFile | None = None  # once there was an id
         self.leaving = False  # it is being removed
-        self.undeleted: list[SegmentInfo] = []  # removed, not deleted: they go first, or there would be holes
         self.cold = ColdReads(cold_cache)
 
     def configure(self, settings: Settings) -> None:
@@ -148,19 +135,19 @@ class FilePartition(Partition):
         self._retain_from = offset
         self.settlements += 1
         self._agenda.sweep_candidates[self] = None
-        if offset is not None and offset >= self._reclaim_at:
-            self._reclaim_at = NOWHERE  # checked once; if it must stay, the sweep checks again
+        if offset is not None and offset >= self.retention.reclaim_at:
+            self.retention.settled()
             self.want_retention()
 
     def want_retention(self) -> None:
         """Check retention with the next take()."""
-        self.retention_wanted = True
+        self.retention.want()
         self.queue()
 
     def sweep(self) -> None:
         """Check now and then what may be removed."""
         super().sweep()
-        if self.undeleted or self._may_be_held_back():
+        if self.retention.undeleted or self._may_be_held_back():
             self._agenda.sweep_candidates[self] = None  # time or an archive allows removal without a notification
         if not self.roll_wanted and self.failed is None and self._is_settled_and_large():
             self.roll_wanted = True
@@ -221,8 +208,7 @@ class FilePartition(Partition):
         if self._retry_wanted and may_roll:
             self._retry_wanted = False
             jobs.append(RetryJob(self, self.tail.newest_first()[::-1]))
-        if self.retention_wanted:
-            self.retention_wanted = False
+        if self.retention.wanted:
             jobs += self._take_retention(now)
         return jobs
 
@@ -246,12 +232,10 @@ class FilePartition(Partition):
 
     def _take_retention(self, now: Now) -> list[Job]:
         """Remove the segments that retention no longer keeps, or return the job that first reads what is archived."""
-        if self.settings.wait_for_archive and not self.archive_known:
+        if not self.retention.begin(self.settings):
             return [ArchivedJob(self)]
-        self.archive_known = False
-        removed = self.undeleted + self._drop_segments(now.wall)
+        removed = self.retention.take_removed(self._drop_segments(now.wall))
         if removed:
-            self.undeleted = []
             self._agenda.removals.append(RemoveJob(self, removed))
         return []
 
@@ -306,8 +290,8 @@ class FilePartition(Partition):
             self.set_deadlines()
         segment.grow(job.position, batch.receive_ns[-1])
         self.roll_wanted |= self._has_many_commits()  # with what comes next
-        if self._size_due_bytes is not None and job.position > self._size_due_bytes:
-            self._size_due_bytes = None
+        if job.position > self.retention.full_at_bytes:
+            self.retention.grown()
             self.want_retention()
         self.tail.add(batch)
         if job.again and not self.postponed:
@@ -392,23 +376,20 @@ class FilePartition(Partition):
             self.want_retention()
 
     def set_deadlines(self) -> None:
-        """Compute when the active segment rolls and when the oldest sealed one is too old."""
+        """Compute when the active segment rolls, and when retention is checked."""
         settings, segments = self.settings, self.segments
-        self.roll_due_ns = self.age_due_ns = None
+        self.roll_due_ns = None
         if segments and settings.roll_at_seconds is not None:
             since_ns = max(segments[-1].first_receive_ns, self._rolled_ns)
             self.roll_due_ns = roll_due_ns(since_ns, settings.roll_at_seconds)
-        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and settings.reclaim_acked else NOWHERE
-        self._size_due_bytes = size_due_bytes(self.segments, settings)
-        if len(segments) > 1 and settings.retention_age_ns is not None:
-            self.age_due_ns = WallNs(segments[0].last_receive_ns + settings.retention_age_ns + 1)
+        self.retention.set_limits(segments, settings)
         self._wake()
 
     def _wake(self) -> None:
         for due_ns in (self.sync_due_ns, self._retry_due_ns, self._cut_due_ns):
             if due_ns is not None:
                 self._agenda.wake(self, due_ns)
-        for wall_ns in (self.roll_due_ns, self.age_due_ns):
+        for wall_ns in (self.roll_due_ns, self.retention.age_due_ns):
             if wall_ns is not None:
                 self._agenda.wake_at_wall(self, wall_ns)
 
@@ -468,7 +449,8 @@ class FilePartition(Partition):
         segments, needed = self.segments, self.retain_from
         settled = self.high_watermark if needed is None else needed
         reclaims = self.settings.reclaim_acked and needed is not None and not self.history
-        drop = count_to_drop(segments, self.settings, self.high_watermark, settled, reclaims, self.archived_to, now_ns)
+        archived_to = self.retention.archived_to
+        drop = count_to_drop(segments, self.settings, self.high_watermark, settled, reclaims, archived_to, now_ns)
         if not drop:
             return []
         removable_to = self.ids_removable_to(now_ns)
@@ -683,8 +665,7 @@ class FilePartition(Partition):
             if self._cut_due_ns is None:
                 self._agenda.removals.extend(self.take_cuts())
                 self.queue()
-        if self.age_due_ns is not None and self.age_due_ns <= now.wall:
-            self.age_due_ns = None  # the store's sweep checks again what retain_from retains
+        if self.retention.is_too_old(now.wall):
             self.want_retention()
         self._wake()
 
@@ -960,7 +941,7 @@ class RemoveJob(AfterAcksJob):
     def done(self, now: Now) -> None:
         """Note which segments were deleted."""
         if self.error is not None:
-            self.partition.undeleted = self.removed + self.partition.undeleted
+            self.partition.retention.keep_undeleted(self.removed)
             return
         for segment in self.removed:
             segment.on(Event.DELETE)
@@ -989,7 +970,6 @@ class ArchivedJob(Job):
     def done(self, now: Now) -> None:
         """Report the result to the partition."""
         partition, text = self.partition, "" if self.error is None else str(self.error)
-        if text == partition.archive_error:
+        if not partition.retention.archive_read(self.next_offset, text):
             self.error = None  # reported once
-        partition.archive_error, partition.archived_to, partition.archive_known = text, self.next_offset, True
         partition.want_retention()

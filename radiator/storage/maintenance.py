@@ -173,7 +173,7 @@ class Maintenance:
         if removing_at_ns is not None:
             end = min(end, partition.ids_removable_to(removing_at_ns))
             if partition.settings.wait_for_archive:
-                end = min(end, partition.archived_to)
+                end = min(end, partition.retention.archived_to)
         return [
             (segment, following.base_offset)
             for segment, following in pairwise(partition.segments)
