@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from radiator.broker.queues.queue import QueueSource
+
+NO_RUNS: Final[deque[AutoAck]] = deque(maxlen=0)  # of most outboxes: an empty deque takes 760 bytes
 
 Waiting = TypeVar("Waiting")
 
@@ -71,7 +73,7 @@ class Outbox(Generic[Waiting]):
         pieces: The bytes that the transport has not taken.
         unsent_bytes: The number of bytes that were added and not sent, taken or not.
         written_total: The number of bytes ever sent.
-        auto_acks: The runs under ``ack:auto`` that are not wholly sent, the oldest first.
+        auto_acks: The runs under ``ack:auto`` that are not wholly sent, the oldest first. See ``expect_runs``.
         waiting: Subscriptions that stopped because there was no room.
     """
 
@@ -95,7 +97,7 @@ class Outbox(Generic[Waiting]):
         self.pieces: list[bytes] = []
         self.unsent_bytes = 0
         self.written_total = 0
-        self.auto_acks: deque[AutoAck] = deque()
+        self.auto_acks = NO_RUNS
         self.waiting: dict[Waiting, None] = {}
 
     def add(self, data: bytes) -> None:
@@ -106,6 +108,11 @@ class Outbox(Generic[Waiting]):
             self._wake()
         self.pieces.append(data)
         self.unsent_bytes += len(data)
+
+    def expect_runs(self) -> None:
+        """Take runs under ``ack:auto`` from now on."""
+        if self.auto_acks is NO_RUNS:
+            self.auto_acks = deque()
 
     def room(self) -> int:
         """Return how many bytes deliveries may still add; zero or less means none."""

@@ -612,6 +612,8 @@ class Subscription:
                 raise session.identity.denied(self.right, f"over {name[:200]!r}")
         self.tag = session.numbers.new_tag()
         self.ack = headers.ack
+        if self.ack == AUTO:
+            session.outbox.expect_runs()
         self.prefetch = session.limits.in_flight if headers.prefetch == 0 else headers.prefetch
         self.window = self.window_over([])
         self.browser = headers.browses

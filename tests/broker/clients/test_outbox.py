@@ -54,6 +54,7 @@ def test_a_pause_leaves_deliveries_no_room_and_lets_answers_through() -> None:
 
 def test_an_auto_acked_run_settles_when_its_last_byte_has_left() -> None:
     outbox = new()
+    outbox.expect_runs()
     source = Source()
     outbox.add(b"x" * 10)
     outbox.auto_acks.append(run(10, source, [3, 4], [5, 5]))
