@@ -194,7 +194,7 @@ class Request:
 
 def _unread_bytes(broker: Services, session: Session) -> int:
     """Return the bytes in the temporary queues of a session."""
-    found = [broker.destinations[name] for name in session.temporary if name in broker.destinations]
+    found = [broker.destinations[name] for name in session.temporary.names if name in broker.destinations]
     return sum(feed.partition.held_bytes for destination in found for feed in destination.feeds)
 
 

@@ -35,6 +35,7 @@ from radiator.broker.clients.outbox import AutoAck, Outbox
 from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session_states import TRANSITIONS, Event, State
 from radiator.broker.clients.shared_window import SharedWindow
+from radiator.broker.clients.temporary_queues import TemporaryQueues
 from radiator.broker.headers.subscribe import AUTO, CLIENT
 from radiator.broker.logs import wire
 from radiator.broker.logs.selection import YES
@@ -290,7 +291,7 @@ class Session:
 
     Args:
         session_id: The id in lists, logs and ack ids.
-        secret: A random string in the names of the session's temporary queues, and nowhere else.
+        secret: A random string in the addresses of the session's temporary queues, and nowhere else.
         limits: The limits of a session.
         wake: Called with the session when its outbox is not empty any more.
         refuse: Called with the session when a message with a receipt could not be stored.
@@ -340,7 +341,6 @@ class Session:
         "outbox",
         "receipts",
         "rights",
-        "secret",
         "since_ns",
         "state",
         "stays",
@@ -365,7 +365,6 @@ class Session:
         missed: Callable[[Reader, int], None] | None = None,
     ) -> None:
         self.id = session_id
-        self.secret = secret
         self.limits = limits
         self.address = address
         self.origin = origin or address
@@ -391,7 +390,7 @@ class Session:
         self.numbers = DeliveryNumbers(session_id)
         self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
         self.transactions = OpenTransactions(limits)
-        self.temporary: dict[str, None] = {}
+        self.temporary = TemporaryQueues(session_id, secret)
         self.missed = missed or (lambda reader, count: None)
         self.hold: Hold | None = None
         self.buckets: dict[int, Bucket] = {}

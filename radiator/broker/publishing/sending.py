@@ -207,7 +207,7 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
     if headers.reply_to:
         own = temporary.reply_queue(broker, session, headers.reply_name)
         if own:
-            reply_to = temporary.address_of(session, own)
+            reply_to = session.temporary.address_of(own)
             subscribing.take_replies(broker, session, headers.reply_to, own)
     plan = Plan(broker.generation, broker.creation.receiver(name), headers, reply_to, session.rights)
     if plan.destination.policy.copied_to:

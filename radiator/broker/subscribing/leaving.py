@@ -109,9 +109,9 @@ def release(broker: Services, session: Session) -> None:
 
 def all_of(broker: Services, session: Session) -> Steps:
     """Close all subscriptions, transactions and temporary queues of a session, and return the steps that clean up."""
-    subscriptions, names = list(session.subscriptions.by_id.values()), list(session.temporary)
+    subscriptions, names = list(session.subscriptions.by_id.values()), list(session.temporary.names)
     transactions_freed = transactions.discard(broker, session)
-    session.temporary.clear()
+    session.temporary.names.clear()
     for subscription in subscriptions:
         close(broker, subscription)
     return _leaving(broker, subscriptions, transactions_freed, names)

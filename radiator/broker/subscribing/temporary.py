@@ -1,26 +1,19 @@
-"""Temporary queues: the names that belong to a connection, and their number.
+"""Temporary queues: which one a frame means, and how many a connection may have.
 
-A queue has three spellings:
-
-    /temp-queue/NAME                    in the frames of its connection
-    /temp-queue/NAME@SESSION            its name in the broker: in MESSAGE, lists and logs. It gives no access
-    /temp-queue/NAME@SESSION~SECRET     its address, in ``reply-to`` of a message: it allows to SEND to the queue
-
-A client needs no right to create one, so their number is bounded per connection. New ones replace empty ones without a
-subscription.
+``radiator.broker.clients.temporary_queues`` has the spellings of their names. A client needs no right to create one, so
+their number is bounded per connection. New ones replace empty ones without a subscription.
 
 This module knows sessions and the registry.
 
-Invariants: a connection has at most as many temporary queues as it may have subscriptions; no destination name contains
-a secret.
+Invariant: a connection has at most as many temporary queues as it may have subscriptions.
 """
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from radiator.broker import admission
+from radiator.broker.clients.temporary_queues import owner_of
 from radiator.broker.headers.send import without_secret
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
@@ -32,16 +25,6 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 
-def name_of(session: Session, name: str) -> str:
-    """Return the broker's name of a temporary queue that this session means by ``name``, which has no secret."""
-    return name if "@" in name else f"{name}@{session.id}"
-
-
-def address_of(session: Session, name: str) -> str:
-    """Return the address of a queue of this session."""
-    return f"{name}~{session.secret}"
-
-
 def receiver(broker: Services, session: Session, headers: SendHeaders) -> str:
     """Return the broker's name of the temporary queue that a SEND names. A new queue of this session is counted.
 
@@ -49,15 +32,14 @@ def receiver(broker: Services, session: Session, headers: SendHeaders) -> str:
         Dropped: The queue does not exist, or belongs to a session that has not given its address.
         ProtocolError: The same for a mandatory message (no-route), or the session has too many queues.
     """
-    name = name_of(session, headers.name)
-    owner_id = name.rpartition("@")[2]
+    name = session.temporary.name_of(headers.name)
     exists = name in broker.destinations
-    if owner_id == session.id:
+    if session.temporary.owns(name):
         if not exists:
             keep(broker, session, name)
         return name
-    owner, secret = broker.sessions.get(owner_id), headers.destination.rpartition("@")[2].partition("~")[2]
-    if not exists or owner is None or not compare_digest(owner.secret.encode(), secret.encode()):
+    owner, secret = broker.sessions.get(owner_of(name)), headers.destination.rpartition("@")[2].partition("~")[2]
+    if not exists or owner is None or not owner.temporary.is_secret(secret):
         raise admission.undelivered(headers.name, headers.mandatory)
     return name
 
@@ -78,8 +60,8 @@ def reply_queue(broker: Services, session: Session, name: str) -> str:
     """
     if is_pattern(name):
         raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
-    queue = name_of(session, name)
-    if queue.rpartition("@")[2] != session.id:
+    queue = session.temporary.name_of(name)
+    if not session.temporary.owns(queue):
         return ""
     keep(broker, session, queue)
     return queue
@@ -110,7 +92,7 @@ def keep(broker: Services, session: Session, name: str) -> None:
     Raises:
         ProtocolError: There are too many.
     """
-    kept, most = session.temporary, session.limits.subscriptions
+    kept, most = session.temporary.names, session.limits.subscriptions
     if name in kept:
         return
     if len(kept) >= most:
@@ -126,10 +108,10 @@ def keep(broker: Services, session: Session, name: str) -> None:
 
 def _drop_unused(broker: Services, session: Session) -> None:
     asked = {name for subscription in session.subscriptions.by_id.values() for name in subscription.asked.names}
-    for name in [each for each in session.temporary if each not in asked]:
+    for name in [each for each in session.temporary.names if each not in asked]:
         destination = broker.destinations.get(name)
         queue = None if destination is None else destination.queue
         sources = () if queue is None else queue.sources
         if all(source.cursor.floor >= source.feed.partition.next_offset for source in sources):
             broker.registry.drop_temporary(name)
-            del session.temporary[name]
+            del session.temporary.names[name]

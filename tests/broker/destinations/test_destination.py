@@ -230,7 +230,7 @@ def test_the_same_temporary_name_of_two_clients_is_two_queues(world: World) -> N
 def test_a_temporary_queue_goes_with_its_connection(world: World) -> None:
     client, other = world.connect(), world.connect()
     client.subscribe("/temp-queue/x", ack="auto")
-    name = next(iter(client.session.temporary))
+    name = next(iter(client.session.temporary.names))
     client.drop()
     assert name not in world.broker.destinations
     other.publish(name, "late", receipt="r")
@@ -245,7 +245,7 @@ def test_a_temporary_queue_goes_with_its_connection(world: World) -> None:
 def test_no_other_client_can_subscribe_to_a_temporary_queue(world: World, how: str) -> None:
     owner, thief = world.connect(), world.connect()
     owner.subscribe("/temp-queue/x", ack="auto")
-    name = next(iter(owner.session.temporary))
+    name = next(iter(owner.session.temporary.names))
     thief.subscribe(how.format(name=name), ack="auto")
     assert thief.error() == "denied"
 

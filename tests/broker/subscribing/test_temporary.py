@@ -28,13 +28,13 @@ def test_a_client_that_has_the_address_may_answer_and_the_name_alone_is_not_enou
     owner, other = world.connect(), world.connect()
     address = address_of(world, owner)
     name, _, secret = address.partition("~")
-    assert name == f"/temp-queue/answers@{owner.session.id}" and secret == owner.session.secret
+    assert name == f"/temp-queue/answers@{owner.session.id}" and secret == owner.session.temporary._secret
     forged = (
         name,
         f"{name}~",
         f"{name}~{secret[:-1]}",
         f"{name}~{secret}0",
-        f"{name}~{other.session.secret}",
+        f"{name}~{other.session.temporary._secret}",
         f"{name}~é",
     )
     for each in forged:
@@ -99,7 +99,7 @@ def test_no_list_no_log_and_no_other_header_has_the_secret(
     caplog.set_level(logging.DEBUG)
     owner = world.connect(version)
     address = address_of(world, owner)
-    secret = owner.session.secret
+    secret = owner.session.temporary._secret
     assert address.endswith(secret)
     owner.subscribe("/topic/a", id=address)
     owner.subscribe(address, id="own", ack="client")

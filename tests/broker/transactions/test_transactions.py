@@ -255,7 +255,7 @@ def test_the_bytes_of_open_transactions_are_limited_and_given_back() -> None:
 def test_a_transaction_to_a_late_temporary_queue_answers_each_receipt_once(world: World) -> None:
     owner, client = world.connect(), world.connect()
     owner.subscribe("/temp-queue/x", ack="auto")
-    name = next(iter(owner.session.temporary))
+    name = next(iter(owner.session.temporary.names))
     owner.drop()
     client.say("BEGIN", transaction="t")
     client.publish(name, "late", transaction="t", receipt="1")
