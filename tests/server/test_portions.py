@@ -10,6 +10,7 @@ import gevent
 import pytest
 
 from radiator import clock
+from radiator.broker.clients.identity import UNKNOWN
 from radiator.server.handshakes import PER_ROUND, Handshakes
 from radiator.server.scheduler import ROUND_NS, SLICE_NS, ReadScheduler
 from radiator.server.tunnelled import TunnelledTransport
@@ -44,7 +45,8 @@ class Quiet:
     """A session that says and holds nothing."""
 
     choked = undecided = closing = False
-    user = origin = ""
+    origin = ""
+    identity = UNKNOWN
     connected = True
 
 
