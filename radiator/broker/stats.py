@@ -251,6 +251,11 @@ class Stats:
     )
     rate_limited: int = counter("frames", "Frames that waited because of `rate_limit`.", "frames_rate_limited")
     memory_pauses: int = counter("events", "How often `limits.memory` was reached.", "memory_limits_reached")
+    journal_pauses: int = counter(
+        "events",
+        "How often the journal was full, so that publishers waited for a checkpoint.",
+        "journal_limits_reached",
+    )
     memory_refusals: int = counter("frames", "ERROR frames with `full` because `limits.memory` was used up.")
     transactions_timed_out: int = counter(
         "transactions", "Transactions that were open for longer than `limits.transaction_timeout`."

@@ -330,7 +330,10 @@ class Driver:
             self.broker.completed(jobs, now)
         except Exception:
             abort_process()  # some of the group would wait for ever
-        self._checkpoints_behind = self.broker.store.checkpoints_behind
+        behind = self.broker.store.checkpoints_behind
+        if behind and not self._checkpoints_behind:
+            self.broker.stats.count(journal_pauses=1)
+        self._checkpoints_behind = behind
         self._meet_deadline(now)
         return now
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,3 +90,36 @@ def test_a_journal_that_fails_refuses_everything_and_is_survived_without_a_resta
     served.kill()
     served.start()
     assert bodies(served, BAD, 2) == [b"kept", b"next"]
+
+
+def test_publishers_wait_while_checkpoints_are_late_and_others_are_served(tmp_path: Path) -> None:
+    broker = Served(tmp_path)
+    broker.program = ["tests.upkeep.small_journal"]
+    broker.start()
+    cursors, aside = broker.data / "cursors", broker.data / "aside"
+    with Wire(broker) as wire, Wire(broker) as other:
+        wire.open()
+        other.open().say("SUBSCRIBE", destination=GOOD, id="0", ack="client-individual")
+        wire.say("SEND", b"waits for its ACK", destination=GOOD, receipt="first")
+        wire.hear("RECEIPT", receipt_id="first")
+        message = other.hear("MESSAGE")
+        cursors.rename(aside)
+        cursors.write_text("no directory")
+        sent = 0
+        while broker.ask("/stats")[1]["stats"]["journal_pauses"] == 0:
+            assert sent < 200, "more than the journal may have"
+            wire.say("SEND", bytes(10_000), destination=BAD, receipt=str(sent))
+            wire.hear("RECEIPT", receipt_id=str(sent))
+            sent += 1
+        assert broker.ask("/ready")[0] == 503
+        wire.say("SEND", b"the last that is read", destination=BAD, receipt="last")
+        wire.hear("RECEIPT", receipt_id="last")
+        wire.say("SEND", b"waits", destination=BAD, receipt="waits")
+        other.say("ACK", id=message.headers["ack"], receipt="acked")
+        other.hear("RECEIPT", receipt_id="acked")
+        assert select.select([wire.socket], [], [], 0)[0] == []
+        cursors.unlink()
+        aside.rename(cursors)
+        wire.hear("RECEIPT", receipt_id="waits")
+        assert broker.ask("/stats")[1]["stats"]["journal_pauses"] == 1
+    assert broker.stop() == 0, broker.text()
