@@ -9,7 +9,7 @@ offset. Where the walk stops:
                                  its offsets are reported, and the walk continues behind it
 
 What the head covers was committed and may have been read: damage to it is damage in the middle too, and its offsets are
-not given again.
+not given again. If the journal has a part of it, that part is appended to the segment, behind the damage.
 
 Of older segments only the first header is read, unless the list of destinations may be incomplete (``names_recovery``).
 No data is deleted because an index, a head or a list of destinations is missing or wrong: those are rewritten. The only
@@ -20,7 +20,7 @@ It runs on the event loop before any other thread exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -36,7 +36,7 @@ from radiator.storage.files import (
     suppress_no_room,
     write_all,
 )
-from radiator.storage.header import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch
+from radiator.storage.header import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, decode_header
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
 from radiator.storage.names_recovery import Allowance, names_in, names_of
@@ -91,6 +91,9 @@ class Journal(Protocol):
     def has(self, partition: str, offset: int, end: int) -> bool:
         """Return whether the journal has everything of a log from ``offset`` up to ``end``."""
 
+    def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
+        """Yield the batches of a log with offsets from ``start`` to ``end``, in order."""
+
 
 def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance, journal: Journal) -> Recovered:
     """Bring one partition's files in order, and ``log`` to the place where it continues.
@@ -136,6 +139,8 @@ def _recover(
     head = layout.decode_head(raw) or layout.Head(0, 0, 0)
     listed = names_recovery.load(log, raw, layout.NAMES in files)
     destinations = set(listed.names)
+    if not bases and not journal.has(log.names.own_name, 0, head.next_offset):
+        bases = _begin_again(fs, log, head, notes, journal)
     if not bases:
         end = 0 if journal.has(log.names.own_name, 0, head.next_offset) else head.next_offset
         log.set_recovered(remembers, end)
@@ -155,6 +160,19 @@ def _recover(
         notes.append(RecoveryNote(layout.names_path(directory), reason, "names"))
     _sync_and_write_head(fs, log, layout.segment_path(directory, bases[-1]), head, raw)
     return Recovered(segments, log.next_offset, last_receive_ns, destinations, log.names.whole)
+
+
+def _begin_again(fs: FileSystem, log: Log, head: layout.Head, notes: list[RecoveryNote], journal: Journal) -> list[int]:
+    """Make a segment in place of lost ones, if the journal has batches below the head. Return the bases of segments."""
+    data = journal.next_batch(log.names.own_name, 0, head.next_offset)
+    if data is None:
+        return []
+    base = decode_header(data).base_offset
+    with opened(fs, fs.open(layout.segment_path(log.directory, base), create=True)):
+        pass
+    if base:
+        notes.append(_lost_note(log.directory, 0, base))
+    return [base]
 
 
 def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[SegmentInfo]:
@@ -250,14 +268,15 @@ def _walk_active(
         begun_at = position
         indexed = position if entries else -limits.INDEX_INTERVAL_BYTES
         dictionaries: set[bytes] = set()
-        while position < size:
+        while position < size or opened_segment.append(position, expected):
+            size = opened_segment.size
             place = window.at(position, HEADER_BYTES)
             stop = place + indexed + limits.INDEX_INTERVAL_BYTES - position
             scanned, expected, high = scan_plain_batches(window.data, place, stop, expected, dictionaries)
             position += scanned - place
             latest = max(latest, high)
             if position >= size:
-                break
+                continue
             try:
                 header, search, reason = batch_at(window, position), position, ""
             except DamagedBatch as damage:
@@ -265,8 +284,9 @@ def _walk_active(
             if header is None or header.base_offset != expected:
                 following = opened_segment.behind_damage(position, expected, search, reason)
                 if following is None:
-                    break
-                position, expected = following
+                    size = position
+                else:
+                    position, expected = following
                 continue
             destinations.update(names_of(window, position, header))
             if position >= indexed + limits.INDEX_INTERVAL_BYTES:
@@ -290,7 +310,7 @@ def _walk_active(
     return SegmentInfo(base, first, latest, position, sparse), latest, begun_at
 
 
-@dataclass(frozen=True)
+@dataclass
 class _OpenedSegment:
     """The active segment of a log while it is walked, and what else is known of its records.
 
@@ -298,6 +318,7 @@ class _OpenedSegment:
         size: The bytes of the file.
         head: Where the log ended at the last sync.
         log_name: The name by which the journal knows the log.
+        appended: ``append`` was called, and had something to do.
     """
 
     fs: FileSystem
@@ -310,6 +331,7 @@ class _OpenedSegment:
     log_name: str
     journal: Journal
     notes: list[RecoveryNote]
+    appended: bool = False
 
     def behind_damage(self, position: int, expected: int, search: int, reason: str) -> tuple[int, int] | None:
         """Return where the walk goes on after a place that does not have the next batch.
@@ -339,14 +361,44 @@ class _OpenedSegment:
             self.fs.truncate(self.fd, position)  # journal entries from here on are appended again
             return None
         if head.segment_base == self.base and position < head.position <= self.size:
-            self.notes.append(_damage_note(self.path, position, head.position, expected, head.next_offset))
-            return head.position, max(expected, head.next_offset)
+            partly = journal.next_batch(self.log_name, expected, head.next_offset) is not None
+            end = expected if partly else max(expected, head.next_offset)
+            self.notes.append(_damage_note(self.path, position, head.position, expected, end))
+            return head.position, end
         kept = _end_of_others(self.window, search, self.size, self.base)
         if kept:
             self.notes.append(_damage_note(self.path, position, kept, expected, expected))
             return kept, expected
         _truncate_tail(self.fs, self.fd, self.path, position, self.size, reason, self.notes)
         return None
+
+    def append(self, position: int, expected: int) -> bool:
+        """Append to the segment what the journal has of the committed records that the segment lacks.
+
+        If the journal has all of them, they are appended with all other batches of the journal (``journal.redo``).
+
+        Args:
+            position: The end of the segment.
+            expected: The next offset.
+
+        Returns:
+            Whether there was anything.
+
+        Raises:
+            OSError: It cannot be written. A start then fails, since it would declare receipted messages lost.
+        """
+        journal, name, end = self.journal, self.log_name, self.head.next_offset
+        if self.appended or expected >= end or journal.has(name, expected, end):
+            return False
+        self.appended = True
+        start = position
+        for data in journal.batches(name, expected, end):
+            if decode_header(data).base_offset >= expected:
+                write_all(self.fs, self.fd, [data], position)
+                position += len(data)
+        self.size = position
+        self.window.forget()
+        return position > start
 
 
 def _end_of_others(window: Window, position: int, size: int, base: int) -> int:

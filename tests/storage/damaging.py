@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -31,6 +32,9 @@ class NoJournal:
 
     def has(self, partition: str, offset: int, end: int) -> bool:
         return offset >= end
+
+    def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
+        return iter(())
 
 
 class MemoryFileSystem(FaultyFileSystem):

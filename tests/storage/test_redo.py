@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import errno
+import re
+from random import Random
 
 import pytest
 
 from radiator import limits
 from radiator.config import Settings, SyncPolicy
+from radiator.errors import StorageError
+from radiator.storage.batch import RecordBatch
+from radiator.storage.format import decode
+from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
+from tests.tiers import sampled
 
 LOGS = "abc"
 
@@ -117,6 +124,100 @@ def test_what_is_lost_before_a_batch_that_the_journal_makes_good_is_reported(mon
     assert read_all(store.partitions["a"]) == {
         0: b"0" * 100, 1: b"more", 4: b"2" * 100, 5: b"more", 6: b"3" * 100, 7: b"more"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("damaged", range(6))
+@pytest.mark.parametrize("left", ["nothing", "no bytes", "half", "zeros", "noise behind a batch"])
+def test_a_damaged_entry_costs_its_messages_though_the_segment_is_lost_too(left: str, damaged: int) -> None:
+    """The head is newer than what a power failure has left of the segment."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    ends = []
+    for number in range(6):
+        put(store.partition("a", Settings()), b"%d" % number, destination="a")
+        commit(store)
+        ends.append(store.partitions["a"].segments[-1].size_bytes)
+    (path,) = segments(fs)
+    (journal,) = [each for each in fs.nodes if each.endswith(".rjl")]
+    fs.kill()
+    data, stored = fs.nodes[journal].cache, fs.nodes[path].cache
+    data[[found.start() for found in re.finditer(b"\x89RDB1", bytes(data))][damaged] + 70] ^= 1
+    kept = {"half": 3, "noise behind a batch": 1}.get(left, 0)
+    if left == "nothing":
+        del fs.nodes[path]
+        fs.nodes.pop(path.replace(".rlog", ".idx"), None)
+    elif left in ("no bytes", "half"):
+        del stored[ends[kept - 1] if kept else 0 :]
+    else:
+        at = ends[kept - 1] if kept else 0
+        stored[at:] = (b"\0" if left == "zeros" else b"noise!!!") * ((len(stored) - at) // len(b"noise!!!"))
+    for node in [fs.nodes[each] for each in (journal, path) if each in fs.nodes]:
+        node.disk = bytes(node.cache)
+        node.pending.clear()
+    expected = {number: b"%d" % number for number in range(6) if number != damaged or number < kept}
+    if damaged > kept:
+        fs.fail("pwritev", error=errno.ENOSPC, nth=2, under="/partitions/")
+        with pytest.raises(StorageError, match="No space left"):
+            opened(fs)
+        fs.heal()
+    store, notes = opened(fs)
+    assert read_all(store.partitions["a"]) == expected
+    lost = [(each.first_offset, each.last_offset) for each in notes if " lost" in each.text]
+    assert ((damaged, damaged) in lost) == (damaged >= kept)
+    put(store.partitions["a"], b"next", destination="a")
+    commit(store)
+    for _ in range(2):
+        fs.power_cut()
+        store, _ = opened(fs)
+        assert read_all(store.partitions["a"], memory=False) == expected | {6: b"next"}
+
+
+def spoil(random: Random, fs: FaultyFileSystem) -> None:
+    """Damages or removes some of the files of the journal and segments, as the disk has them."""
+    for path in [each for each in fs.nodes if each.endswith((".rjl", ".rlog"))]:
+        node = fs.nodes[path]
+        at, how = random.randrange(len(node.cache)), random.choice(["nothing", "flip", "cut", "zeros", "remove"])
+        if how == "flip":
+            node.cache[at] ^= 1 << random.randrange(8)
+        elif how == "cut":
+            del node.cache[at:]
+        elif how == "zeros":
+            end = min(len(node.cache), at + random.randrange(1, 3_000))
+            node.cache[at:end] = bytes(end - at)
+        elif how == "remove":
+            del fs.nodes[path]
+        node.disk = bytes(node.cache)
+        node.pending.clear()
+
+
+@pytest.mark.parametrize("seed", sampled(range(60), 12))
+def test_all_that_the_journal_has_is_served_whatever_is_damaged(seed: int) -> None:
+    random = Random(seed)
+    fs = FaultyFileSystem(random)
+    store, _ = opened(fs, journal_file_bytes=random.choice([3_000, limits.JOURNAL_FILE_BYTES]))
+    stored: list[bytes] = []
+    for number in range(random.randrange(2, 30)):
+        bodies = [b"%d.%d" % (number, each) + bytes(random.choice([0, 900])) for each in range(random.randrange(1, 4))]
+        put(store.partition("a", Settings()), *bodies, destination=random.choice("ab"))
+        stored += bodies
+        commit(store)
+    fs.kill()
+    spoil(random, fs)
+    served = {
+        offset
+        for data in JournalFiles(fs, store.root).batches("a", 0, len(stored))
+        for offset in RecordBatch(*decode(data)[1]).offsets
+    }
+    store, _ = opened(fs)
+    found = read_all(store.partition("a", Settings()), memory=False)
+    assert served <= found.keys() and all(stored[offset] == body for offset, body in found.items())
+    put(store.partitions["a"], b"next", destination="a")
+    commit(store)
+    found[store.partitions["a"].next_offset - 1] = b"next"
+    for _ in range(2):
+        fs.kill()
+        store, _ = opened(fs)
+        assert read_all(store.partitions["a"], memory=False) == found
 
 
 def test_a_file_ends_after_so_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
