@@ -59,7 +59,10 @@ KINDS: dict[str, tuple[str, str]] = {
         NOTE,
         "the end of `dedup` or `transactions` is torn: it was never committed",
     ),
-    "decided": (NOTE, "entries of the journal that may not be in all segments yet: the next start writes them"),
+    "decided": (
+        NOTE,
+        "entries of the journal, or the end of a log in it, that segments may lack: the next start writes them",
+    ),
     "zeros": (NOTE, "zeros after the last batch: an earlier version wrote them in advance, or the power failed"),
     "uncommitted": (NOTE, "whole batches after `head`, without receipt: the next start keeps them"),
 }

@@ -22,6 +22,7 @@ from radiator.errors import StorageError
 from radiator.storage import index, layout, names, salt
 from radiator.storage.files import FileSystem, opened, read_file, read_fully
 from radiator.storage.index import IndexEntry
+from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.reader import UNREADABLE, read_head
 from radiator.storage.segment import Window, locate_time
 from radiator.upkeep import check_files
@@ -104,6 +105,7 @@ class Fsck:
         self.counts = Counts()
         self.live = self.fs.is_locked(root) if live is None else live
         self.checked: list[PartitionCheck] = []
+        self._journal = JournalFiles(self.fs, root)
         self._on_bytes = on_bytes or (lambda count: None)
 
     def total_bytes(self, only: set[str] | None = None) -> int:
@@ -253,9 +255,22 @@ class Fsck:
         self._segments(found, bases, head)
         found.first_offset = bases[0] if bases else found.next_offset
         found.destinations = set().union(*(segment.names for segment in found.segments))
+        if not self.live:
+            self._take_from_journal(found)
         self._names(found)
         self._future(found)
         found.findings += check_files.run(fs, directory, found.next_offset, self.live, self.latest_ns)
+
+    def _take_from_journal(self, found: PartitionCheck) -> None:
+        """Replace the finding that the end of a log is lost by a note, if the journal has all of it."""
+        for place, finding in enumerate(found.findings):
+            first, last = finding.first_offset, finding.last_offset
+            if finding.kind not in ("gap", "damaged") or first is None or last is None or last + 1 != found.next_offset:
+                continue
+            if self._journal.has(found.name, first, last + 1):
+                text = f"{span(first, last + 1)}: only the journal has them, and the next start writes them"
+                found.findings[place] = Finding("decided", finding.path, text, None, None, first, last)
+                found.first_offset = min(found.first_offset, first)
 
     def _committed_end(
         self, found: PartitionCheck, head: layout.Head | None, raw: bytes | None, bases: list[int]

@@ -22,7 +22,7 @@ from radiator.upkeep.repair import Repair
 from radiator.upkeep.show import read_last_rules, read_subscriptions
 from tests.clocks import both
 from tests.storage import old_redo_log
-from tests.storage.driving import NOW, checkpoint, commit, opened, put
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, opened, put, read_all
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
 # --- head, index, names, salt -----------------------------------------------------------------------------------------
@@ -337,6 +337,28 @@ def test_damage_in_the_middle_of_the_journal_is_reported_with_its_place_and_lose
     assert left == [] and done
     mended(made.root)
     assert messages(made) == stored
+
+
+@pytest.mark.parametrize("size", [None, 0, 5_000, 5_003])
+def test_the_end_of_a_log_that_the_journal_has_is_not_reported_as_lost(made: Made, size: int | None) -> None:
+    store, _ = opened(root=made.root)
+    for number in range(100):
+        put(store.partition("new", ALWAYS), b"%d" % number, destination="new")
+        commit(store)
+    path = store.partitions["new"].log.directory + "/" + "0" * 20 + ".rlog"
+    store.journal.close()
+    store.release()
+    if size is None:
+        os.unlink(path)
+    else:
+        os.truncate(path, size)
+    found = check(made.root)
+    assert {finding.kind for finding in found} == {"decided"} and {each.severity for each in found} == {"note"}
+    assert sum("only the journal has them" in finding.text for finding in found) == 1
+    store, _ = opened(root=made.root)
+    assert list(read_all(store.partitions["new"], memory=False)) == list(range(100))
+    store.close()
+    assert check(made.root) == []
 
 
 def test_what_is_torn_at_the_end_of_the_journal_is_no_damage(made: Made) -> None:
