@@ -107,6 +107,15 @@ async def test_the_end_of_a_block_acknowledges_and_an_exception_requeues(shared_
 
 
 @in_loop
+async def test_a_delivery_without_async_with_says_how_to_take_a_message(shared_broker: BrokerProcess) -> None:
+    async with connect(shared_broker.address) as client:
+        delivery: Any = (await client.subscribe("/queue/c")).receive(0)
+        with pytest.raises(AttributeError, match="'body': write `async with subscription.receive\\(\\) as message:`"):
+            delivery.body  # noqa: B018
+        assert not hasattr(delivery, "ack")
+
+
+@in_loop
 async def test_a_replay_ends_at_its_stop_position(shared_broker: BrokerProcess) -> None:
     async with connect(shared_broker.address) as client:
         await client.send_many([("/topic/history", b"%d" % n) for n in range(10)])

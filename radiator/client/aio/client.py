@@ -715,6 +715,14 @@ class Delivery:
         self._message: Message | None = None
         self._span = ExitStack()
 
+    if not TYPE_CHECKING:  # type checkers report unknown attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"receive() returns no message but the context of one, which has no attribute {name!r}: write `async "
+                "with subscription.receive() as message:`, or take a message with `await fetch()` and await its `ack()`"
+            )
+
     async def __aenter__(self) -> Message | None:
         self._message = message = await self._subscription.fetch(self._timeout)
         tracing = self._subscription.client.tracing
