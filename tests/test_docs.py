@@ -182,6 +182,13 @@ def test_the_full_sample_says_what_each_key_costs() -> None:
             assert "#" in line, line
 
 
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_is_shorter_than_200_lines() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 200
+
+
 # --- all documents ----------------------------------------------------------------------------------------------------
 
 
