@@ -76,7 +76,7 @@ class Socket(Protocol):
 def open_socket(
     place: Address, seconds: float, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> Socket:
-    """Open a connection to the broker, TLS and WebSocket handshakes included.
+    """Open and return a connection to the broker, TLS and WebSocket handshakes included.
 
     Args:
         place: The address of the broker.

@@ -74,7 +74,7 @@ def arrow_schema(names: Iterable[str] | None = None) -> pa.Schema:
 
 
 def as_deliveries(batch: pa.RecordBatch, schema: pa.Schema, only: DeliveryFilter | None = None) -> pa.RecordBatch:
-    """Convert records of the deliveries log to rows of the table.
+    """Return records of the deliveries log as rows of the table.
 
     Args:
         batch: Records with the columns ``RAW``.

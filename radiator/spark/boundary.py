@@ -1,4 +1,4 @@
-"""Find the boundary between archive and log as of one moment, so that every record is on one side of it.
+"""Find and return the boundary between archive and log as of one moment, so that every record is on one side of it.
 
 The log is listed first, with its marks of the archive, then the commits are read. Retention removes only archived
 records. So the commits, which are read later, contain everything that was removed before the listing, or are not
@@ -62,7 +62,7 @@ def find_boundary(
     data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None,
     as_of: AsOf | None = None,
 ) -> Boundary:  # fmt: skip
-    """Find the boundary between archive and log.
+    """Find and return the boundary between archive and log.
 
     Args:
         data: The path or the URI of the store, or None.

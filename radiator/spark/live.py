@@ -72,7 +72,7 @@ def windows(
 
 
 def messages(table: DataFrame) -> DataFrame:
-    """Convert each row of ``windows`` to a message for the sink, without a destination column.
+    """Return a message for the sink for each row of ``windows``, without a destination column.
 
     Args:
         table: The result of ``windows``.

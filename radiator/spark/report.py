@@ -132,6 +132,9 @@ def make_report(
         progress: Called with the name of a step, its number, and the number of steps.
         **options: Options of ``radiator.spark.sections.options.Options``.
 
+    Returns:
+        The sections, and the files that were written.
+
     Raises:
         NoStore: There is no store at ``path``.
         LostRecords: Records cannot be read, and ``fail_on_data_loss`` is set.

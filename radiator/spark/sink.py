@@ -57,7 +57,7 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]
         self._query = options.query or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one task.
+        """Send the rows of one task, and return the message for the driver.
 
         Args:
             iterator: The batches of rows.
@@ -105,7 +105,7 @@ class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return with_package(super().__reduce_ex__(protocol))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one task.
+        """Send the rows of one task, and return the message for the driver.
 
         Args:
             iterator: The batches of rows.

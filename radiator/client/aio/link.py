@@ -245,7 +245,7 @@ class Link(BaseLink[Dial]):
         on_loss: OnLoss = OnLoss.REPEAT,
         inbox: Inbox | None = None,
     ) -> Pending:
-        """Send frames with receipts of consecutive ids, without a wait: now, or on the next connection.
+        """Send frames with receipts of consecutive ids, now or on the next connection, and return without a wait.
 
         Args:
             count: The number of receipts.

@@ -128,7 +128,7 @@ class Stream:
 async def open_stream(
     place: Address, seconds: float, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> Stream:
-    """Open a connection to the broker, TLS and WebSocket handshakes included.
+    """Open and return a connection to the broker, TLS and WebSocket handshakes included.
 
     Args:
         place: The address of the broker.

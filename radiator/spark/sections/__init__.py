@@ -69,7 +69,7 @@ def chosen(names: Iterable[str] | None) -> list[str]:
 
 
 def load(name: str) -> ModuleType:
-    """Import the module of a section, with its functions ``run`` and ``section``.
+    """Import and return the module of a section, with its functions ``run`` and ``section``.
 
     Args:
         name: A key of SECTIONS.

@@ -119,7 +119,7 @@ FLAGS: Mapping[str, str] = {
 
 
 def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
-    """Parse the options of a report.
+    """Parse and return the options of a report.
 
     Args:
         given: The options; None is an option that was not given.

@@ -137,7 +137,7 @@ class Work(Part):
         return self.rows(job.run(self.frame(*job.columns, again=again, **(selection or {})), **arguments), name)
 
     def rows(self, df: DataFrame, name: str) -> Rows:
-        """Collect a DataFrame, up to ROWS_MAX rows; add a note if it has more.
+        """Return the rows of a DataFrame, ROWS_MAX at most; add a note if it has more.
 
         Args:
             df: The DataFrame.
