@@ -213,9 +213,10 @@ def _show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
         owner = f" for {headers[OWNER]}" if OWNER in headers else ""
         about = "not a dead letter: a client sent it here"
         if is_dead_letter(message):
+            deliveries = headers.get("dlq-deliveries", "?")
             about = (
                 f"{headers.get('dlq-reason', '?')}, from {headers.get('dlq-destination', '?')}{owner} "
-                f"after {headers.get('dlq-deliveries', '?')} deliveries"
+                f"after {deliveries} {'delivery' if deliveries == '1' else 'deliveries'}"
             )
         click.echo(visible(f"{unquote(message.id)}  {rfc3339(_time_ns(message))[:19]}Z  {about}"))
         click.echo(f"    {visible(message.body[:200].decode('utf-8', 'replace'))}")

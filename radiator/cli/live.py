@@ -25,6 +25,7 @@ from radiator.cli.selection import check_store
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.stopping import Stopping
+from radiator.words import counted
 
 LOOK_SECONDS = 1.0  # between checks whether the query has ended
 
@@ -102,7 +103,7 @@ def live(
         _end(query)
         totals.look(query)
     fields = {"to": to, "epochs": totals.epochs, "messages": totals.messages}
-    text = f"{totals.messages:,} messages were counted, and changed windows were published to {to}"
+    text = f"{totals.note()}, and changed windows published to {to}"
     put_result(as_json, fields, text)
     return OK
 
@@ -123,12 +124,12 @@ class Totals:
             if each["batchId"] > self._last:
                 self._last = each["batchId"]
                 self.epochs += 1
-                counted = each["observedMetrics"].get(COUNTED)
-                self.messages += 0 if counted is None else counted["messages"]
+                metrics = each["observedMetrics"].get(COUNTED)
+                self.messages += 0 if metrics is None else metrics["messages"]
 
     def note(self) -> str:
         """Return the note for the progress bar."""
-        return f"{self.messages:,} messages counted"
+        return f"{counted(self.messages, 'message')} counted"
 
 
 def _end(query: Any) -> None:

@@ -21,6 +21,7 @@ from radiator.cli.common import OK, BrokerOptions, connection_options, header_op
 from radiator.cli.formats import Show, bare, compile_format, for_people, json_line
 from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
+from radiator.words import are, counted
 
 if TYPE_CHECKING:
     from radiator.client import Subscription
@@ -161,7 +162,7 @@ def _print(subscription: Subscription, show: Show, count: int | None) -> None:
     for message in subscription:
         if "gap" in message.headers:
             where = f"{message.partition} before offset {message.offset}"
-            say(f"{message.gap} records of {where} are lost (retention, damage)")
+            say(f"{counted(message.gap, 'record')} of {where} {are(message.gap)} lost (retention, damage)")
         stdout.write(show(message))
         if settle:
             stdout.flush()

@@ -191,7 +191,7 @@ def test_a_dead_letter_of_a_subscription_is_shown_with_its_name(topics: BrokerPr
     assert queue["origins"] == {"/topic/t": 2, "/queue/t": 1}
     assert queue["subscriptions"] == {"sub:A": 1, "sub:B": 1}
     assert "sub:A" in said(capfd, "dlq", "ls").out
-    assert "from /topic/t for sub:A after 1 deliveries" in said(capfd, "dlq", "show", "/queue/dead").out
+    assert "from /topic/t for sub:A after 1 delivery\n" in said(capfd, "dlq", "show", "/queue/dead").out
 
 
 def test_a_dead_letter_of_a_subscription_is_not_sent_to_all_readers_by_default(

@@ -15,6 +15,7 @@ from radiator.broker.monitoring.history import STEP_NS
 from radiator.broker.monitoring.survey import Problem
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import printable
+from radiator.words import are, counted
 
 if TYPE_CHECKING:
     from radiator.broker.admin.request import Request, Work
@@ -90,7 +91,8 @@ def _of_broker(broker: Services, view: View) -> Iterator[Problem]:
             only = names[0] if len(names) == 1 else None
             yield Problem("error", "damage", printable(f"{partition}: {damage}"), only, damage.lost)
         elif shown:
-            yield Problem("error", "damage", f"{damage.lost} messages of a log are damaged", shown[0], damage.lost)
+            text = f"{counted(damage.lost, 'message')} of a log {are(damage.lost)} damaged"
+            yield Problem("error", "damage", text, shown[0], damage.lost)
     if view.everything:
         for text in broker.store.damages:
             yield Problem("error", "damage", printable(text))

@@ -38,6 +38,7 @@ from radiator.broker.queues.selectors import Selectors
 from radiator.broker.queues.skipped import Scan
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.timers import NEVER_NS
+from radiator.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -1277,7 +1278,7 @@ class Queue:
         self.gap += count
         where = f"offsets {first} to {last} of {source.feed.partition.name}"
         self._on_lost(
-            f"{self.name}: {count} messages were removed from the log before they were settled, among them {where}",
+            f"{self.name}: {counted(count, 'message')} removed from the log before being settled, among them {where}",
             count,
         )
 
