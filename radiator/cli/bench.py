@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import socket
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from radiator.cli.common import (
     FAILED,
     NOT_FOUND,
     OK,
+    UNREACHABLE,
     CommandFailed,
     json_option,
     progress,
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
 
     from radiator.bench.cells import Cell
     from radiator.bench.run import Row
+    from radiator.bench.target import Target
 
 QUICK_SECONDS = 0.3
 START = "start"
+CONNECT_SECONDS = 10.0
 
 # Columns of the table: figure of a row -> heading, format
 COLUMNS = {
@@ -118,12 +122,26 @@ def _measure(
             bar.update(task, advance=1, note=f"{cell} on {target}")
 
         targets = [parse(peer) for peer in compare]
+        given = [parse(url)] if url else []
+        for target in (*given, *targets):
+            _check(target)
         if starts:
             rows.append(start_up(parent, config, note))
         if cells:
-            own = parse(url) if url else stack.enter_context(OwnBroker(parent, config)).target()
-            rows += Bench([own, *targets], rounds, note).rows(cells)
+            own = given or [stack.enter_context(OwnBroker(parent, config)).target()]
+            rows += Bench([*own, *targets], rounds, note).rows(cells)
     return rows
+
+
+def _check(target: Target) -> None:
+    """Raise CommandFailed if no process listens at the address, before every measurement fails there."""
+    from radiator.client.errors import reason
+
+    try:
+        socket.create_connection((target.host, target.port), CONNECT_SECONDS).close()
+    except OSError as error:
+        text = f"cannot connect to {target.host}:{target.port}: {reason(error)}; is a broker running there?"
+        raise CommandFailed(UNREACHABLE, text) from None
 
 
 def _matcher(only: str | None) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -211,11 +213,28 @@ def test_bench_compares_and_shows_a_table(shared_broker: BrokerProcess, capfd: p
     assert err == ""
 
 
+class HangUp(socketserver.BaseRequestHandler):
+    """Ends each connection at once."""
+
+
 def test_bench_reports_a_cell_that_failed(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "--url", "127.0.0.1:1", "--only", "fanout_100_1to1$", "--json"]) == 1
+    with socketserver.TCPServer(("127.0.0.1", 0), HangUp) as peer:
+        threading.Thread(target=peer.serve_forever, args=(0.01,), daemon=True).start()
+        assert (
+            run(["bench", "--url", "{}:{}".format(*peer.server_address), "--only", "fanout_100_1to1$", "--json"]) == 1
+        )
+        peer.shutdown()
     out, err = capfd.readouterr()
-    assert "refused" in json.loads(out)["rows"][0]["error"].lower()
+    assert json.loads(out)["rows"][0]["error"]
     assert "fanout_100_1to1" in err
+
+
+@pytest.mark.parametrize("option", ["--url", "--compare"])
+def test_bench_of_a_broker_that_does_not_listen_ends_at_once(option: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", option, "127.0.0.1:1", "--only", "produce"]) == 3
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "cannot connect to 127.0.0.1:1: Connection refused; is a broker running there?" in err
 
 
 def test_bench_lists_its_cells(capfd: pytest.CaptureFixture[str]) -> None:
