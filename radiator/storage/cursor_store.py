@@ -412,7 +412,8 @@ class CursorStore:
             return None
         encoded, self._snapshot_records, self._unencoded = self._snapshot_records, [], None
         self._superseded = False
-        self._generation = self._hints.counts.generation = self._generation + 1
+        self._generation += 1
+        self._hints.counts.begin_generation(self._generation)
         return EncodedCursors(self._generation, self._next_number - 1, encoded, self._failures)
 
     def _encode_slice(self) -> bool:

@@ -67,6 +67,10 @@ class DeliveryCounts:
             self._drop(key)
         self._taken.clear()
 
+    def begin_generation(self, number: int) -> None:
+        """Set the generation of the journal that will get the current counts."""
+        self.generation = number
+
     def restore(self, generation: int) -> dict[int, dict[int, int]]:
         """Return the counts that an earlier run left, by slot and offset. They stay until they are written."""
         found: dict[int, dict[int, int]] = {}

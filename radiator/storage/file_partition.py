@@ -118,7 +118,8 @@ class FilePartition(Partition):
 
         They are known when the destination of a recovered partition is created, and may change later.
         """
-        self.settings = self.log.settings = settings  # immutable, so the disk thread sees the old ones or the new
+        self.settings = settings
+        self.log.configure(settings)
         self.set_deadlines()
         self._adopt_ids()
         self._agenda.sweep_candidates[self] = None
@@ -336,8 +337,8 @@ class FilePartition(Partition):
         jobs: list[Job] = [SyncJob(self)]
         if waiting.offset >= self.high_watermark:  # a write in progress has failed
             jobs.append(UnstoredJob(self))
-            jobs[-1].error = StorageError(f"partition {self.name}: the first copy of a repeated message was not stored")
-        jobs[-1].waiters, jobs[-1].place = waiting.waiters, waiting
+            jobs[-1].fail(StorageError(f"partition {self.name}: the first copy of a repeated message was not stored"))
+        jobs[-1].end_place(waiting)
         return jobs
 
     @property

@@ -62,6 +62,14 @@ class Job:
             return len(self.waiters) + (0 if self.place is None else len(self.place.turn.waiters))
         return 0 if self.postponed else len(self.batch)
 
+    def end_place(self, place: Place) -> None:
+        """Let the receipts of a place wait for this job."""
+        self.place, self.waiters = place, place.waiters
+
+    def fail(self, error: StorageError) -> None:
+        """Set the error with which the job has failed."""
+        self.error = error
+
     def write(self) -> None:
         """Do the writes. The disk thread calls it."""
 
@@ -123,4 +131,4 @@ class FinishedJob(Job):
     def __init__(self, partition: Any, batch: RecordBatch, place: Place) -> None:
         super().__init__(partition)
         self.batch = batch
-        self.place, self.waiters = place, place.waiters
+        self.end_place(place)

@@ -384,6 +384,15 @@ class Log:
             self.fs.sync_dir(self.directory.rpartition("/")[0])
             self.names_synced = self.names_made
 
+    def configure(self, settings: Settings) -> None:
+        """Set the settings of the rule. They are immutable, so the disk thread sees the old ones or the new."""
+        self.settings = settings
+
+    def count_unreadable(self) -> int:
+        """Count a failed attempt to read the failed file, and return the number of them."""
+        self.unreadable += 1
+        return self.unreadable
+
     def _begin(self, base_offset: int) -> None:
         self.state = State.ACTIVE
         self.base_offset = self.next_offset = self.synced_offset = base_offset

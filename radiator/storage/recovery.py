@@ -225,7 +225,7 @@ def _fix_receive_times(fs: FileSystem, directory: str, segments: list[SegmentInf
             latest = max(header.min_receive_ns if header is not None else 0, latest)
             segment.begin(latest)
     for each, following in pairwise(every):
-        each.last_receive_ns = max(each.first_receive_ns, following.first_receive_ns)
+        each.set_end(each.size_bytes, max(each.first_receive_ns, following.first_receive_ns))
 
 
 def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> int:

@@ -91,8 +91,8 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Jou
         fd = fs.open(path, create=True)
         entries, position = _write(log, fd, end_offset, recent, stored, found)
         if found.lost and found.unreadable is not None:
-            log.unreadable += 1
-            if log.unreadable < READ_ATTEMPTS_MAX:
+            attempts = log.count_unreadable()
+            if attempts < READ_ATTEMPTS_MAX:
                 raise found.unreadable
         write_all(fs, fd, [PROBE], position)  # this reads the disk in any case
         fs.truncate(fd, position)

@@ -98,8 +98,7 @@ class Walk:
         if self.following is not None and self.expected > self.following:
             text = f"the next segment begins with offset {self.following}, the batches here end at {self.expected}"
             self._report("contradiction", text, position, position)
-        found.position = min(position, self.size) if self.ended is None else self.ended
-        found.next_offset = self.expected
+        found.end(min(position, self.size) if self.ended is None else self.ended, self.expected)
         if self.foreign_salts:
             self._report("salt", f"{self.foreign_salts} batches do not have the salt of their partition", 0, self.size)
         if self.uncommitted:

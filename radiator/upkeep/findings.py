@@ -127,6 +127,14 @@ class SegmentCheck:
         self.records += records
         self.latest_ns = latest_ns
 
+    def end(self, position: int, next_offset: int) -> None:
+        """Set the position behind the last batch, and the offset that follows it."""
+        self.position, self.next_offset = position, next_offset
+
+    def drop_findings(self, *kinds: str) -> None:
+        """Drop the findings of these kinds."""
+        self.findings = [each for each in self.findings if each.kind not in kinds]
+
 
 def span(first: int, stop: int) -> str:
     """Return a range of offsets in words."""

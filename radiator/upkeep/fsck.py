@@ -352,7 +352,7 @@ class Fsck:
                 walk = Walk(self.fs, fd, path, base, *_bounds(base, size, following, head, self.live), latest)
                 segment = walk.run()
                 if self.live and head is None:
-                    segment.findings = [each for each in segment.findings if each.kind not in ("torn", "zeros")]
+                    segment.drop_findings("torn", "zeros")
                 self._index(found.directory, segment, walk, following is not None)
             except OSError as error:
                 found.findings.append(_unreadable(path, error))

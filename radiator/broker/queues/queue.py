@@ -898,7 +898,8 @@ class Expiry:
         for _ in range(SKIPPED_RUN):
             first = skipped.runs.first(self._position)
             if first is None:
-                scan.batch, self._position = None, -1
+                scan.drop_batch()
+                self._position = -1
                 pause_ns = SKIPPED_NS * max(1, len(skipped) // 10_000)
                 self._skipped_ns = min(self._skipped_ns, self._lowest_ns)
                 self._pause_until_ns = MonoNs(now.mono + pause_ns)

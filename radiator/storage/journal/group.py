@@ -83,7 +83,7 @@ class GroupJob(Job):
                 if self.is_transaction:
                     self._refuse(log.failed)
                     return
-                job.error = StorageError(str(log.failed))  # the other logs have not failed
+                job.fail(StorageError(str(log.failed)))  # the other logs have not failed
                 continue
             if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
@@ -134,8 +134,8 @@ class GroupJob(Job):
         else:
             metadata_error = error
         for metadata_job in (self._cursors, self._names):
-            if metadata_job is not None:
-                metadata_job.error = metadata_error
+            if metadata_job is not None and metadata_error is not None:
+                metadata_job.fail(metadata_error)
 
     def done(self, now: Now) -> None:
         """Report the result to partitions and transactions."""
