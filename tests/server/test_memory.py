@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from radiator.limits import KIB, MIB
 from tests.certificates import Authority
 from tests.running import BrokerProcess, free_port
 from tests.server.test_tunnel_ends import CONNECT, frame, hear, upgrade
-from tests.server.wire import Wire
+from tests.server.wire import WAIT_SECONDS, Wire
 
 StartBroker = Callable[..., BrokerProcess]
 Q = "/queue/a"
@@ -38,11 +39,12 @@ class Watched:
     def until(self, what: str, done: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         """All figures that are shown until they are as expected."""
         seen = [self.figures()]
-        for _ in range(10_000):
-            if done(seen[-1]):
-                return seen
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not done(seen[-1]):
+            assert time.monotonic() < deadline, f"not in time: {what}; last seen {seen[-1]}"
+            time.sleep(0.002)
             seen.append(self.figures())
-        raise AssertionError(f"not in time: {what}; last seen {seen[-1]}")
+        return seen
 
 
 def say(wire: Wire, data: bytes) -> None:
