@@ -51,14 +51,15 @@ class MemoryAccount:
 
     Attributes:
         bytes: The sum of all shares, in bytes.
+        peak_bytes: The highest ``bytes`` since ``forget_peak``.
         shares: The shares, by name.
     """
 
-    __slots__ = ("bytes", "bytes_max", "shares")
+    __slots__ = ("bytes", "bytes_max", "peak_bytes", "shares")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self.bytes = 0
+        self.bytes = self.peak_bytes = 0
         self.shares = {name: MemoryShare(self, name) for name in PARTS}
         self.resize(bytes_max)
 
@@ -71,6 +72,10 @@ class MemoryAccount:
         self.bytes_max = bytes_max
         for share in self.shares.values():
             share.resize(bytes_max)
+
+    def forget_peak(self) -> None:
+        """Let ``peak_bytes`` begin again."""
+        self.peak_bytes = self.bytes
 
     @property
     def full(self) -> list[str]:
@@ -114,8 +119,11 @@ class MemoryShare:
 
     def add(self, change: int) -> None:
         """Add ``change`` bytes, or remove some if it is negative."""
+        account = self.account
         self.bytes += change
-        self.account.bytes += change
+        account.bytes += change
+        if account.bytes > account.peak_bytes:
+            account.peak_bytes = account.bytes
         assert self.bytes >= 0, (self.name, self.bytes, change)
 
     @property

@@ -46,6 +46,9 @@ def test_memory_is_returned_once_after_much_of_it_has_been_free_for_a_while() ->
     assert look(1) == 0
     assert look(PAUSE_NS) == 1
     assert [look(PAUSE_NS) for _ in range(3)] == [1, 1, 1]
+    share.add(FREED_BYTES)  # it comes and goes between two looks
+    share.add(-FREED_BYTES)
+    assert [look(PAUSE_NS) for _ in range(3)] == [1, 2, 2]
 
 
 def test_a_c_library_without_these_functions_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
