@@ -534,7 +534,7 @@ class Transport:
 
     def try_finish(self) -> None:
         """Shut down the sending side if all is sent. Called by the driver after each turn while the session closes."""
-        if not self.closed and not self.session.outbox:
+        if not self.closed and not self.session.outbox.pieces:
             self._finish()
 
     def fail(self, error: Exception) -> None:

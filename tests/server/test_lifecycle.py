@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from radiator.server.transport import UNSENT_SECONDS_MAX
 from radiator.stomp.frames import Frame
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
@@ -55,6 +56,20 @@ def test_the_log_says_what_was_knocking(start_broker: StartBroker) -> None:
         assert wire.more().startswith(b"HTTP/1.1 400")
     broker.stop()
     assert broker.logs("HTTP")
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["the broker", "the client"])
+def test_a_connection_ends_with_a_disconnect_without_a_receipt(shared_broker: BrokerProcess, first: str) -> None:
+    """At once, and not when the time is over in which a closing connection has to take its last bytes."""
+    with Wire(shared_broker) as wire:
+        wire.open().say("DISCONNECT")
+        if first == "the client":
+            wire.socket.shutdown(socket.SHUT_WR)
+        wire.socket.settimeout(UNSENT_SECONDS_MAX / 2)
+        assert wire.rest() == []
 
 
 # --- time-outs and heart-beats ----------------------------------------------------------------------------------------
