@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 
 from radiator import limits
@@ -105,7 +106,6 @@ class Fsck:
         self.counts = Counts()
         self.live = self.fs.is_locked(root) if live is None else live
         self.checked: list[PartitionCheck] = []
-        self._journal = JournalFiles(self.fs, root)
         self._on_bytes = on_bytes or (lambda count: None)
 
     def total_bytes(self, only: set[str] | None = None) -> int:
@@ -256,18 +256,26 @@ class Fsck:
         found.first_offset = bases[0] if bases else found.next_offset
         found.destinations = set().union(*(segment.names for segment in found.segments))
         if not self.live:
-            self._take_from_journal(found)
+            self._take_from_journal(found, bases)
         self._names(found)
         self._future(found)
         found.findings += check_files.run(fs, directory, found.next_offset, self.live, self.latest_ns)
 
-    def _take_from_journal(self, found: PartitionCheck) -> None:
-        """Replace the finding that the end of a log is lost by a note, if the journal has all of it."""
+    @cached_property
+    def _journal(self) -> JournalFiles:
+        """The journal. Not for use beside a running broker, which renames and removes its files."""
+        return JournalFiles(self.fs, self.root)
+
+    def _take_from_journal(self, found: PartitionCheck, bases: list[int]) -> None:
+        """Replace the finding that the end of a log is lost by a note, if the journal has all of it.
+
+        A start makes up only what the last segment lacks.
+        """
         for place, finding in enumerate(found.findings):
             first, last = finding.first_offset, finding.last_offset
             if finding.kind not in ("gap", "damaged") or first is None or last is None or last + 1 != found.next_offset:
                 continue
-            if self._journal.has(found.name, first, last + 1):
+            if first >= max(bases, default=0) and self._journal.has(found.name, first, last + 1):
                 text = f"{span(first, last + 1)}: only the journal has them, and the next start writes them"
                 found.findings[place] = Finding("decided", finding.path, text, None, None, first, last)
                 found.first_offset = min(found.first_offset, first)

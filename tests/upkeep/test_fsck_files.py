@@ -361,6 +361,21 @@ def test_the_end_of_a_log_that_the_journal_has_is_not_reported_as_lost(made: Mad
     assert check(made.root) == []
 
 
+def test_what_a_sealed_segment_lacks_is_lost_although_the_journal_has_it(made: Made) -> None:
+    """A start makes up only what the last segment lacks."""
+    store, _ = opened(root=made.root)
+    for number in range(100):
+        put(store.partition("new", ALWAYS), b"%d" % number, destination="new")
+        commit(store)
+    log = store.partitions["new"].log
+    log.roll(100)
+    store.journal.close()
+    store.release()
+    os.truncate(log.directory + "/" + "0" * 20 + ".rlog", 5_000)
+    found = [finding for finding in check(made.root) if finding.last_offset == 99]
+    assert [finding.kind for finding in found] == ["damaged"]
+
+
 def test_what_is_torn_at_the_end_of_the_journal_is_no_damage(made: Made) -> None:
     paths, stored = killed(made)
     before = paths[-1].read_bytes()
