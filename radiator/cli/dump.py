@@ -293,8 +293,9 @@ def record(partition: str, batch: RecordBatch, index: int) -> Message:
     from radiator.broker.logs.wire import RECORD_HEADERS, StoredRecord
     from radiator.client.message import Message
     from radiator.stomp.headers import split_block
+    from radiator.storage.layout import message_id_prefix
 
-    stored = StoredRecord(batch, index, partition)
+    stored = StoredRecord(batch, index, partition, message_id_prefix(partition) if partition else "")
     headers = {name: value_of(stored) for name, value_of in RECORD_HEADERS.items()}
     for name, value in split_block(batch.blocks[index]):
         headers.setdefault(name, value)

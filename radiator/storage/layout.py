@@ -95,7 +95,12 @@ def decode_name(encoded: str) -> str:
 
 def message_id(partition_name: str, offset: int) -> str:
     """Return the address of a record. It needs no escape in any STOMP version."""
-    return f"{encode_name(partition_name)}@{offset}"
+    return f"{message_id_prefix(partition_name)}{offset}"
+
+
+def message_id_prefix(partition_name: str) -> str:
+    """Return what the message ids of a partition have before the offset."""
+    return f"{encode_name(partition_name)}@"
 
 
 def parse_message_id(text: str) -> tuple[str, int]:

@@ -273,8 +273,8 @@ def _column(name: str) -> Column:
 
 def _record_header(value_of: Callable[[Record], str]) -> Column:
     def column(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
-        partition = wire.partition_name
-        return [value_of(StoredRecord(batch, index, partition)) for index in indexes]
+        partition, id_prefix = wire.partition_name, wire.id_prefix.decode()
+        return [value_of(StoredRecord(batch, index, partition, id_prefix)) for index in indexes]
 
     return column
 

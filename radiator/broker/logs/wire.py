@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from radiator.stomp.headers import block_for, escape, needs_conversion
-from radiator.storage.layout import message_id
 
 if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
@@ -79,11 +78,13 @@ class StoredRecord(NamedTuple):
         batch: The batch.
         at: The index of the record in the batch.
         partition: The name of its partition; empty if it is unknown.
+        id_prefix: What its message id has before the offset; empty if the partition is unknown.
     """
 
     batch: RecordBatch
     at: int
     partition: str
+    id_prefix: str
 
     @property
     def destination(self) -> str:
@@ -98,7 +99,7 @@ class StoredRecord(NamedTuple):
     @property
     def message_id(self) -> str:
         """The message id; empty if the partition is unknown."""
-        return message_id(self.partition, self.offset) if self.partition else ""
+        return f"{self.id_prefix}{self.offset}" if self.id_prefix else ""
 
     @property
     def receive_ns(self) -> int:

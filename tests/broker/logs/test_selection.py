@@ -34,7 +34,7 @@ def test_every_header_of_a_record_has_the_value_for_selectors_that_a_subscriber_
     messages = client.messages()
     assert len(messages) == len(ALL)
     for index, message in enumerate(messages):
-        stored = StoredRecord(batch, index, "/topic/a")
+        stored = StoredRecord(batch, index, "/topic/a", "%2Ftopic%2Fa@")
         assert {name: message.headers[name] for name in RECORD_HEADERS} == {
             name: value_of(stored) for name, value_of in RECORD_HEADERS.items()
         }
