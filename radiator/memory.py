@@ -51,15 +51,14 @@ class MemoryAccount:
 
     Attributes:
         bytes: The sum of all shares, in bytes.
-        peak_bytes: The highest ``bytes`` since ``forget_peak``.
         shares: The shares, by name.
     """
 
-    __slots__ = ("bytes", "bytes_max", "peak_bytes", "shares")
+    __slots__ = ("_peak_bytes", "bytes", "bytes_max", "shares")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self.bytes = self.peak_bytes = 0
+        self.bytes = self._peak_bytes = 0
         self.shares = {name: MemoryShare(self, name) for name in PARTS}
         self.resize(bytes_max)
 
@@ -73,9 +72,16 @@ class MemoryAccount:
         for share in self.shares.values():
             share.resize(bytes_max)
 
-    def forget_peak(self) -> None:
-        """Let ``peak_bytes`` begin again."""
-        self.peak_bytes = self.bytes
+    def add(self, change: int) -> None:
+        """Add the change of a share."""
+        self.bytes += change
+        if self.bytes > self._peak_bytes:
+            self._peak_bytes = self.bytes
+
+    def take_peak(self) -> int:
+        """Return the highest sum of all shares since the last call, in bytes."""
+        peak, self._peak_bytes = self._peak_bytes, self.bytes
+        return peak
 
     @property
     def full(self) -> list[str]:
@@ -119,11 +125,8 @@ class MemoryShare:
 
     def add(self, change: int) -> None:
         """Add ``change`` bytes, or remove some if it is negative."""
-        account = self.account
         self.bytes += change
-        account.bytes += change
-        if account.bytes > account.peak_bytes:
-            account.peak_bytes = account.bytes
+        self.account.add(change)
         assert self.bytes >= 0, (self.name, self.bytes, change)
 
     @property

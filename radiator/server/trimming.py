@@ -28,21 +28,22 @@ class Trimming:
         aside: Runs a function on a thread beside the event loop.
     """
 
-    __slots__ = ("_account", "_aside", "_fallen_ns")
+    __slots__ = ("_account", "_aside", "_fallen_ns", "_peak_bytes")
 
     def __init__(self, account: MemoryAccount, aside: Callable[[Callable[[], object]], None]) -> None:
         self._account = account
         self._aside = aside
+        self._peak_bytes = 0  # since the last trim
         self._fallen_ns: MonoNs | None = None  # since when ``FREED_BYTES`` less than that are in use
 
     def check(self, now_ns: MonoNs) -> None:
         """Trim the allocator if ``FREED_BYTES`` have been free for ``PAUSE_NS``. Called regularly."""
-        account = self._account
-        if account.peak_bytes - account.bytes < FREED_BYTES:
+        used = self._account.take_peak()  # not ``bytes``: a flood may come and go between two checks
+        self._peak_bytes = max(self._peak_bytes, used)
+        if self._peak_bytes - used < FREED_BYTES:
             self._fallen_ns = None
         elif self._fallen_ns is None:
             self._fallen_ns = now_ns
         elif now_ns - self._fallen_ns >= PAUSE_NS:
-            account.forget_peak()
-            self._fallen_ns = None
+            self._peak_bytes, self._fallen_ns = used, None
             self._aside(malloc.trim)
