@@ -364,7 +364,7 @@ class _Run:
                 )
 
     def _mark(self, ends: Mapping[str, int], lower: bool = False) -> None:
-        """Tell retention how far the archive is, where that is more than before. ``lower``: or less."""
+        """Mark how far the archive is, for retention, where that is more than before. ``lower``: or less."""
         fs = FileSystem()
         for name, end in ends.items() if self._marks else ():
             directory = layout.partition_path(self._data, name)

@@ -101,7 +101,7 @@ class Store:
         self._outcomes: list[Outcome] = []
         self.transaction_waiters: list[Any] = []  # waiters for the transactions of the next take()
         self.damages: list[str] = []  # damage in files that the start has found
-        self.restored = 0  # messages that the start has found in the journal, and in no segment
+        self.restored = 0  # messages that the start has appended from the journal, those of damaged segments apart
         self._now = BEFORE  # at the last call
 
     # --- opening and closing ------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Verb(NamedTuple):
 
     Attributes:
         run: Carries out a request.
-        of_names: The verb checks the right over each destination itself (``Session.require``), so the ``admin`` right
+        of_names: The verb checks the right over each destination itself (``Identity.require``), so the ``admin`` right
             over some names suffices. Other verbs that change something need the right over everything.
         reads: The verb changes nothing. It needs the right ``monitor``, over some names, and shows only these.
     """

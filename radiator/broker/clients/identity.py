@@ -1,4 +1,4 @@
-"""The identity of a session's user, and the checks of his rights."""
+"""The identity of a session's user, and the checks of their rights."""
 
 from __future__ import annotations
 

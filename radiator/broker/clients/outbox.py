@@ -1,4 +1,4 @@
-"""The outbox of a session: bytes to send, how many of them were sent, and who waits for room.
+"""The outbox of a session: bytes to send, how many of them were sent, and the subscriptions that wait for room.
 
 The transport takes the bytes and reports with ``flushed`` how many the operating system has accepted, because a message
 under ``ack:auto`` counts as acknowledged when it was written to the socket (as in RabbitMQ and ActiveMQ). Bytes count

@@ -31,7 +31,7 @@ from radiator.broker.budget import LongCommand
 from radiator.broker.clients.delivery_numbers import DeliveryNumbers
 from radiator.broker.clients.identity import UNKNOWN, Identity
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
-from radiator.broker.clients.outbox import AutoAck, Outbox
+from radiator.broker.clients.outbox import NO_RUNS, AutoAck, Outbox
 from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session_states import TRANSITIONS, Event, State
 from radiator.broker.clients.shared_window import SharedWindow
@@ -304,7 +304,7 @@ class Session:
         window: The window of the subscriptions that have none of their own.
         certificate_name: The name in a verified certificate of the client; empty without one.
         client_id: The header ``client-id`` of CONNECT.
-        identity: The user and how he was verified. It has no rights before the login.
+        identity: The user, with the authentication method and the rights. It has no rights before the login.
         rights: The rights of ``identity``.
         undecided: True from CONNECT until the authenticator has decided.
         since_ns: The wall time of CONNECT.
@@ -817,6 +817,7 @@ class Subscription:
                 head = len(prefix)
                 lengths = [head + len(tail) for tail in tails]
                 ends_at = outbox.written_total + outbox.unsent_bytes
+                assert outbox.auto_acks is not NO_RUNS
                 outbox.auto_acks.append(AutoAck(ends_at, source, list(offsets), lengths))
             return
         assert not self.closed and not session.closed
