@@ -141,7 +141,7 @@ def made_ms(files: Files, version: int) -> int:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a commit changes.
+    """The changes of a commit.
 
     Attributes:
         source: The data directory.

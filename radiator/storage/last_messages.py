@@ -90,7 +90,7 @@ class _Facts:
 
 
 class _Log:
-    """One log, walked backwards. ``next`` is the batch before all that were walked over, ``rank`` its place."""
+    """A log that is read backwards. ``next`` is the batch to read next, and ``rank`` its place in the order."""
 
     __slots__ = (
         "_below",

@@ -38,7 +38,7 @@ TAIL_BYTES = 150  # approximate size of a MESSAGE frame without its stored heade
 
 
 class Record(Protocol):
-    """What the headers of a record are made of."""
+    """The values of a record that its headers show."""
 
     @property
     def destination(self) -> str:
