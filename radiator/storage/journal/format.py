@@ -1,7 +1,7 @@
 """The bytes of the journal (``docs/storage-format.md``, "The journal").
 
     file:  magic 89 'RDW1' 0D 0A 1A | file number u64 | number of its first entry u64 | epoch u64 | salt u64
-           | crc u32 of that | 1 u32 if a sync of it has failed | zeros to 64 bytes | entries | what was there before
+           | crc u32 of that | zeros to 64 bytes | entries | what was there before
     entry: salt u64 of the file | length u32 of the parts | crc u32 | number u64 | epoch u64 | parts | zeros to 8
     part:  1 u8, name u16 length, batch u32 length, name of the partition in UTF-8, the batch as it is in the segment
            2 u8, records u32 length, records about cursors (``cursor_records``): what has changed in them
@@ -30,14 +30,12 @@ from radiator.storage.header import PREFIX, BatchHeader, DamagedBatch, check, de
 
 FILE_MAGIC = b"\x89RDW1\r\n\x1a"
 FILE_HEADER_BYTES = 64
-SYNC_FAILED = b"\x01\0\0\0"
 BATCH, CURSORS, NAMES, REMOVED = 1, 2, 3, 4
 
 _FILE = Struct("<8sQQQQ")
 _CRC = Struct("<I")
 _ENTRY = Struct("<QII")
 _SALT = Struct("<Q")
-SYNC_FAILED_AT = _FILE.size + _CRC.size
 _NUMBERS = Struct("<QQ")
 _BATCH = Struct("<BHI")
 _METADATA = Struct("<BI")
@@ -160,11 +158,6 @@ def decode_file_header(data: bytes) -> FileHeader | None:
     if magic != FILE_MAGIC or crc != crc32(data[: _FILE.size]):
         return None
     return FileHeader(number, first_entry, epoch, salt)
-
-
-def sync_failed(head: bytes) -> bool:
-    """Return whether a sync of the file with this header has failed."""
-    return head[SYNC_FAILED_AT : SYNC_FAILED_AT + len(SYNC_FAILED)] == SYNC_FAILED
 
 
 def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:

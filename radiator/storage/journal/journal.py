@@ -34,8 +34,6 @@ from radiator.storage.journal import format as journal_format
 from radiator.storage.journal.format import (
     FILE_HEADER_BYTES,
     SALT_BYTES,
-    SYNC_FAILED,
-    SYNC_FAILED_AT,
     EntryBuilder,
     FileHeader,
 )
@@ -155,9 +153,6 @@ class Journal:
         except OSError as error:
             self._abandoned = self.wants_checkpoint = True
             self._doubtful = self.file_number
-            for fd in (*(fd for _, fd in self._unsynced), self._fd):
-                with contextlib.suppress(OSError):  # for the next start, which must not rely on the page cache
-                    self.fs.pwritev(fd, [SYNC_FAILED], SYNC_FAILED_AT)
             self._close_unsynced(self.file_number)  # a second sync might report success
             self.sync_error = self._fail("sync", error)
             raise self.sync_error from error

@@ -25,7 +25,6 @@ from radiator.storage.journal.format import (
     decode_entry,
     decode_file_header,
     find_entry,
-    sync_failed,
 )
 from radiator.storage.journal.journal import Journal
 from radiator.storage.recovery import RecoveryNote
@@ -66,7 +65,6 @@ class JournalFiles:
         self.unread: list[str] = []  # paths of files with an invalid header, or that of another file
         self._headers: dict[int, FileHeader] = {}
         self._sizes: dict[int, int] = {}
-        self._suspect: set[int] = set()  # a sync of these has failed
         self._last = FileHeader(0, 1, 1, 0)
         self.next_entry = 1  # the number behind the last entry found
         self._places: dict[str, dict[int, _Place]] | None = None  # by partition and offset
@@ -75,8 +73,6 @@ class JournalFiles:
         for number in sorted(number for name in names if (number := layout.journal_file_number(name)) is not None):
             head = self._head(number)
             header = decode_file_header(head)
-            if sync_failed(head):
-                self._suspect.add(number)
             if header is None or header.number != number:
                 self._sizes[number] = 0
                 if header is not None:
@@ -169,9 +165,10 @@ class JournalFiles:
         return True
 
     def sync(self) -> None:
-        """Sync all valid entries: an earlier run may have been killed before it synced them.
+        """Write all valid entries again, and sync them.
 
-        Where a sync has failed they are written again, because the kernel may consider them written.
+        An earlier run may have been killed before it synced them, or after a sync that failed. Then the kernel may
+        consider them written although they are not on the disk, and a sync alone would succeed and write nothing.
 
         Raises:
             OSError: A file cannot be read, written or synced.
@@ -179,7 +176,7 @@ class JournalFiles:
         for number, size in self._sizes.items():
             if number in self._headers:
                 with opened(self.fs, self.fs.open(self._path(number))) as fd:
-                    for position in range(0, size if number in self._suspect else 0, WRITTEN_BYTES):
+                    for position in range(0, size, WRITTEN_BYTES):
                         data = read_fully(self.fs, fd, min(WRITTEN_BYTES, size - position), position)
                         write_all(self.fs, fd, [data], position)
                     self.fs.fdatasync(fd)
