@@ -57,6 +57,7 @@ def storage_error(path: str, doing: str, error: OSError, remedy: str | None = No
 
 
 LOCK_TRIES = 3
+AGAIN_BYTES = 1 << 20  # read and written at once
 LOCK_AGAIN_SECONDS = 0.01  # ``is_locked`` has a lock for a much shorter time
 
 
@@ -366,6 +367,19 @@ def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], pos
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         written += more
     return written
+
+
+def write_again(fs: FileSystem, fd: int, start: int, end: int) -> None:
+    """Write the bytes of a file from ``start`` to ``end``, or its end, once more, so that the next sync writes them.
+
+    A sync that has failed may leave pages that the kernel considers clean. Whoever finds them after a restart reads
+    bytes that are not on the disk, and a sync alone would succeed and write nothing.
+
+    Raises:
+        OSError: The file cannot be read or written.
+    """
+    while data := read_fully(fs, fd, min(AGAIN_BYTES, end - start), start):
+        start += write_all(fs, fd, [data], start)
 
 
 def lock_holder(fs: FileSystem, directory: str) -> str:

@@ -34,10 +34,11 @@ from radiator.storage.files import (
     read_fully,
     storage_error,
     suppress_no_room,
+    write_again,
     write_all,
 )
 from radiator.storage.header import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, decode_header
-from radiator.storage.index import ENTRY_BYTES, IndexEntry
+from radiator.storage.index import ENTRY_BYTES, IndexEntry, up_to_offset
 from radiator.storage.log import Log
 from radiator.storage.names_recovery import Allowance, names_in, names_of
 from radiator.storage.segment import (
@@ -471,9 +472,7 @@ def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head,
         with opened(fs, fs.open(path)) as fd:
             known = head.segment_base == log.base_offset and not failed
             position = min(head.position, log.position) if known else 0
-            while position < log.position:
-                data = read_fully(fs, fd, min(SCAN_BYTES, log.position - position), position)
-                position += write_all(fs, fd, [data], position)
+            write_again(fs, fd, position, log.position)
             fs.fdatasync(fd)
         fs.sync_dir(log.directory)
     data = (layout.encode_head(*wanted) + log.names.vouched).ljust(layout.HEAD_FILE_BYTES, b"\0")
@@ -481,6 +480,20 @@ def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head,
         with suppress_no_room():  # then readers walk
             _write_head(fs, log.directory, data)
     log.inherit()
+
+
+def write_records_again(log: Log, offset: int) -> None:
+    """Write what the active segment has from ``offset`` on once more, so that the next checkpoint syncs it.
+
+    Raises:
+        OSError: The segment cannot be read or written.
+    """
+    if not log.position:
+        return
+    fs, path = log.fs, layout.segment_path(log.directory, log.base_offset)
+    entries = up_to_offset([*load_index(fs, log.directory, log.base_offset), *log.entries], offset)
+    with opened(fs, fs.open(path)) as fd:
+        write_again(fs, fd, entries[-1].position if entries else 0, log.position)
 
 
 def _write_head(fs: FileSystem, directory: str, data: bytes) -> None:

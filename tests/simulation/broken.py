@@ -33,7 +33,7 @@ from radiator.storage.file_partition import AppendJob, FilePartition
 from radiator.storage.format import decode, decode_columns
 from radiator.storage.header import decode_header
 from radiator.storage.journal import format as journal_format
-from radiator.storage.journal import redo
+from radiator.storage.journal import reading, redo
 from radiator.storage.journal.checkpoint import Checkpoint
 from radiator.storage.journal.group import GroupJob
 from radiator.storage.journal.journal import Journal
@@ -101,6 +101,12 @@ def a_checkpoint_releases_what_is_not_synced(right: Any) -> Any:
 @bug(Checkpoint, "_save", "plain")
 def a_checkpoint_releases_acks_that_no_snapshot_has(right: Any) -> Any:
     return lambda self: None
+
+
+@bug(reading, "write_again", "plain")
+@bug(redo, "write_records_again", "plain")
+def a_start_trusts_the_page_cache(right: Any) -> Any:
+    return lambda *args: None
 
 
 @bug(EncodedCursors, "encode", "plain")

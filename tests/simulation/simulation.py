@@ -69,6 +69,9 @@ class Simulation:
         self.cast = cast
         self.is_recording = seed % 4 == 3 and not CASTS[cast].later
         self.random = Random(seed)
+        self.deaths = Random(seed + 2)
+        self.power_in = -1  # this many steps
+        self.power_after = 0  # this many checkpoints
         self.steps = steps
         self.broken = broken
         self.trace: deque[str] = deque(maxlen=60)
@@ -105,6 +108,8 @@ class Simulation:
                 patch.object(limits, "SYNC_ALL_LOGS_MIN", self.sync_all_logs_min),
             ):
                 for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
+                    self.power_in -= 1
+                    event = "power" if self.power_in == 0 else event
                     self.trace.append(f"{step} {event}")
                     self.counts[event] += 1
                     happen[event]()
@@ -191,6 +196,9 @@ class Simulation:
         checkpoint.run(threads=1)
         yield "run"
         checkpoints.done(checkpoint)
+        self.power_after -= 1
+        if not self.power_after:
+            self.power_in = 1
 
     def _finish_turn(self) -> None:
         for _ in self.turn or ():
@@ -315,13 +323,27 @@ class Simulation:
     def _dies(self) -> None:
         """Kill the broker, between two steps or in the middle of one."""
         steps = self.random.choice([self.turn, self.turn, self.checkpoint, None])
-        if steps is not None:
+        if self.deaths.random() < 0.3:
+            self._dies_of_a_sync()
+        elif steps is not None:
             self.world.fs.crash_at(self.random.randrange(1, 6))
             with suppress(Crash):
                 self.trace[-1] += f": in the middle of {next(steps, 'the last step')}"
         self.turn = self.checkpoint = None
         for actor in self.actors:
             actor.broker_died()
+
+    def _dies_of_a_sync(self) -> None:
+        """A sync fails, and the broker is killed before it learns of it. The power fails soon."""
+        verb, under = self.deaths.choice([("fdatasync", "/journal/"), ("fdatasync", ".rlog"), ("sync_all", "")])
+        self.world.fs.fail(verb, under=under, fatal=True)
+        with suppress(Crash):
+            self._finish_turn()
+            for _ in self._steps_of_a_checkpoint():
+                pass
+            self.trace[-1] += f": before {verb} could fail"
+        self.power_after = self.deaths.choice([0, 0, 1, 2, 3])
+        self.power_in = -1 if self.power_after else self.deaths.randrange(1, 60)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

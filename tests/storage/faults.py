@@ -7,7 +7,8 @@ have written already, chosen by ``random``: any subset of the unsynced writes, i
     kill()          SIGKILL: descriptors and the lock are gone, every written byte (also in a mapping) is still there
     power_cut()     the cache is gone; bytes in a mapping that nobody synced too
     fail(verb, n)   the n-th call of that verb from now on raises an OSError, of those on paths that contain ``under``;
-                    fdatasync then forgets what it should have written, as Linux does
+                    fdatasync then forgets what it should have written, as Linux does. With ``fatal`` the process ends
+                    at that moment: it raises ``Crash``
     evict(path)     the cache gives up clean pages: what is read then is what the disk has
     crash_at(n)     the n-th verb from now on, whichever it is, is never reached: it raises ``Crash``
     capacity        bytes that all files may have together: beyond it writes come back short, then ENOSPC
@@ -30,6 +31,10 @@ from radiator.storage.files import DirectoryLock, FileStat
 
 class Crash(BaseException):
     """The process ends here; no handler of errors runs."""
+
+
+class FatalFault(Crash):
+    """A call fails, and the process ends before it learns of it."""
 
 
 class Node:
@@ -101,15 +106,19 @@ class FaultyFileSystem:
         self._next = 3
         self._dead = self._next  # descriptors up to it were of processes that are gone
         self._faults: dict[str, tuple[int, int, str, int]] = {}  # by verb: calls until then, error, where, how often
+        self._fatal: set[str] = set()  # verbs whose fault ends the process
         self._crash_at: int | None = None
         self._reached = False  # one of the faults
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
-    def fail(self, verb: str, nth: int = 1, error: int = errno.EIO, under: str = "", times: int = 1) -> None:
+    def fail(
+        self, verb: str, nth: int = 1, error: int = errno.EIO, under: str = "", times: int = 1, fatal: bool = False
+    ) -> None:
         """The ``nth`` call of ``verb`` from now on, on a path with ``under`` in it, fails, and so do those that follow
         it, if it is to be several ``times``."""
         self._faults[verb] = (nth, error, under, times)
+        (self._fatal.add if fatal else self._fatal.discard)(verb)
 
     def crash_at(self, nth: int) -> None:
         self._crash_at = self.calls.total() + nth
@@ -133,6 +142,7 @@ class FaultyFileSystem:
     def heal(self) -> None:
         """What was going to fail no longer does."""
         self._faults.clear()
+        self._fatal.clear()
         self._crash_at = None
 
     def kill(self) -> None:
@@ -197,7 +207,7 @@ class FaultyFileSystem:
             self._faults[verb] = (1, error, under, times - 1)
         else:
             del self._faults[verb]
-        raise OSError(error, os.strerror(error))
+        raise FatalFault if verb in self._fatal else OSError(error, os.strerror(error))
 
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
@@ -248,7 +258,7 @@ class FaultyFileSystem:
         if self.short_writes and len(data) > 1:
             data = data[: len(data) // 2]
         if self.capacity is not None:
-            room = self.capacity - self._used() + max(0, len(node.cache) - position)
+            room = max(0, self.capacity - self._used()) + max(0, len(node.cache) - position)
             if room <= 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             data = data[:room]
@@ -261,7 +271,7 @@ class FaultyFileSystem:
         node = self.descriptors[fd][1]
         try:
             self._call("fdatasync", self.descriptors[fd][0])
-        except OSError:
+        except (OSError, FatalFault):
             node.pending.clear()  # the kernel marks the pages clean: a later sync would say all is well
             raise
         if node.unheard:
@@ -275,10 +285,10 @@ class FaultyFileSystem:
 
     def sync_all(self, path: str) -> bool:
         """If it is to fail, some files could not be written; the others are."""
-        error = None
+        error: BaseException | None = None
         try:
             self._call("sync_all", path)
-        except OSError as failure:
+        except (OSError, FatalFault) as failure:
             error = failure
         for node in self.nodes.values():
             if error is not None and node.pending and self.random.random() < 0.5:

@@ -14,7 +14,7 @@ from radiator.storage.store import Store
 from radiator.timers import NEVER_NS
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, appends, commit, error_of, opened, put, read_all
-from tests.storage.faults import FaultyFileSystem
+from tests.storage.faults import Crash, FaultyFileSystem
 
 FOREVER = 1_000_000
 ATTEMPTS = 6
@@ -143,3 +143,29 @@ def test_a_retry_that_is_due_during_a_checkpoint_waits_for_its_end() -> None:
     assert store.checkpoints.deadline_ns <= NOW + 4 * RETRY_EVERY_NS
     assert attempt(store, 5) and store.cursors.failed is None
     assert store.checkpoints.deadline_ns == NEVER_NS
+
+
+@pytest.mark.parametrize(("place", "checkpoints"), [(".rlog", 3), ("/journal/", 0)])
+def test_a_start_writes_again_what_the_kernel_may_have_given_up(place: str, checkpoints: int) -> None:
+    """A sync fails, and the process is killed before it learns of it: no mark says so, and later syncs succeed."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("p", ALWAYS), b"first")
+    commit(store)
+    put(store.partitions["p"], b"second")
+    store.journal.wants_checkpoint = True
+    fs.fail("fdatasync", under=place, fatal=True)
+    with pytest.raises(Crash):
+        commit(store)
+        attempt(store, 1)
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and list(read_all(store.partitions["p"]).values()) == [b"first", b"second"]
+    for number in range(2, 2 + checkpoints):  # after these, nothing is left of the old journal
+        store.journal.wants_checkpoint = True
+        assert attempt(store, number)
+        put(store.partitions["p"], b"%d" % number)
+        commit(store)
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and list(read_all(store.partitions["p"]).values())[:2] == [b"first", b"second"]

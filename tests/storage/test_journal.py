@@ -426,6 +426,18 @@ def test_a_start_does_not_trust_what_the_kernel_holds(seed: int) -> None:
     assert read(fs)[0] == before
 
 
+def test_an_entry_whose_padding_found_no_room_is_written_again() -> None:
+    entry = EntryBuilder()
+    entry.add(CURSORS, b"odd one")
+    data = journal_format.encode_file_header(FileHeader(1, 1, 1, SALT)) + entry.encode(1, 1, SALT)
+    fs = stored((1, data[:-1]))
+    files = JournalFiles(fs, "/data")  # type: ignore[arg-type]
+    (found,) = files.entries()
+    assert found.cursors == b"odd one" and found.end == len(data)
+    files.sync()
+    assert bytes(fs.nodes[path(1)].cache) == data[:-1]
+
+
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("verb", ["pwritev", "open", "mkdir", "fdatasync", "sync_dir"])
 @pytest.mark.parametrize("seed", sampled(range(12), 2))

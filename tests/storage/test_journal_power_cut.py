@@ -144,3 +144,21 @@ def test_any_sync_or_write_may_fail(verb: str, error: int, apart: int) -> None:
         life(world, promises)
         world.power_cut()
         check(world, promises)
+
+
+@APART
+def test_the_process_may_end_with_any_sync_that_fails(apart: int) -> None:
+    """What the next start finds and uses need not be on the disk, although every sync of it succeeds."""
+    for nth in range(1, calls("fdatasync"), max(1, apart // 16)):
+        world, promises = begun(nth), Promises()
+        world.fs.fail("fdatasync", nth, fatal=True)
+        try:
+            life(world, promises)
+        except Crash:
+            pass
+        world.kill()
+        check(world, promises)
+        if nth % 2:
+            life(world, promises, ROUNDS)
+        world.power_cut()
+        check(world, promises)

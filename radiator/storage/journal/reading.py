@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, opened, read_file, read_fully, write_all
+from radiator.storage.files import FileSystem, opened, read_file, read_fully, write_again
 from radiator.storage.header import next_offset
 from radiator.storage.journal.format import (
     FILE_HEADER_BYTES,
@@ -28,8 +28,6 @@ from radiator.storage.journal.format import (
 )
 from radiator.storage.journal.journal import Journal
 from radiator.storage.recovery import RecoveryNote
-
-WRITTEN_BYTES = 1 << 20
 
 
 class _Place(NamedTuple):
@@ -165,10 +163,7 @@ class JournalFiles:
         return True
 
     def sync(self) -> None:
-        """Write all valid entries again, and sync them.
-
-        An earlier run may have been killed before it synced them, or after a sync that failed. Then the kernel may
-        consider them written although they are not on the disk, and a sync alone would succeed and write nothing.
+        """Write all valid entries again, and sync them: the earlier run may not have synced them, or have failed to.
 
         Raises:
             OSError: A file cannot be read, written or synced.
@@ -176,9 +171,7 @@ class JournalFiles:
         for number, size in self._sizes.items():
             if number in self._headers:
                 with opened(self.fs, self.fs.open(self._path(number))) as fd:
-                    for position in range(0, size, WRITTEN_BYTES):
-                        data = read_fully(self.fs, fd, min(WRITTEN_BYTES, size - position), position)
-                        write_all(self.fs, fd, [data], position)
+                    write_again(self.fs, fd, 0, size)
                     self.fs.fdatasync(fd)
         if self._sizes:
             self.fs.sync_dir(self.directory)

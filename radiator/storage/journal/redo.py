@@ -4,6 +4,9 @@ Each batch is looked for in its log by its offset: a batch that ends at or below
 is appended, and records about cursors go to the cursors. The work may be repeated, however often a start is
 interrupted.
 
+Of a log with batches in the journal, everything from the first of them on is written to the active segment once more.
+The earlier run may have failed to sync it, and the kernel may consider it written.
+
 If the machine has lost what came before a batch, under a weaker rule or by damage, those offsets are given up: the
 batch begins a segment, and is sparse. If there is no room, or a file fails, the batch is *postponed* as it is at run
 time. The next checkpoint syncs all logs that the journal mentions.
@@ -27,7 +30,7 @@ from radiator.storage.format import decode
 from radiator.storage.header import SPARSE, BatchHeader
 from radiator.storage.journal.format import Entry, Part
 from radiator.storage.journal.reading import end_of
-from radiator.storage.recovery import RecoveryNote
+from radiator.storage.recovery import RecoveryNote, write_records_again
 from radiator.storage.segment import merge_run
 
 RUN_BYTES_MAX = limits.MIB  # size of consecutive small batches written together
@@ -71,6 +74,7 @@ class Redo:
         self.gone: set[str] = set()  # partitions that earlier entries have messages of, and that were removed
         self.appended = 0  # messages that were in no segment yet
         self._missing: dict[FilePartition, list[_Missing]] = {}
+        self._first: dict[FilePartition, int] = {}  # the first offset of those that have batches in their segments
         for entry in decided:
             for part in entry.parts:
                 self._check_part(part, partition_of)
@@ -89,6 +93,7 @@ class Redo:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._missing.pop(partition, None)
+            self._first.pop(partition, None)
             if not partition.log.exists:
                 self.gone.add(name)
 
@@ -106,9 +111,13 @@ class Redo:
             missing = self._missing.setdefault(self.partitions[name], [])
             missing.append(_Missing(part.header, bytes(part.data), end))
             self.ends[name] = end
+        else:
+            self._first.setdefault(self.partitions[name], part.header.base_offset)
 
     def append(self, notes: list[RecoveryNote], now: Now) -> None:
         """Write the missing batches. Cursors must have been set back to ``ends`` before."""
+        for partition, offset in self._first.items():
+            write_records_again(partition.log, offset)
         for partition, batches in self._missing.items():
             place = 0
             while place < len(batches):
