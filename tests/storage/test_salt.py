@@ -218,4 +218,4 @@ def test_looking_for_a_way_on_costs_no_more_than_reading_once() -> None:
     before = fs.calls["pread"]
     store, notes = opened(fs)
     assert [note.kind for note in notes] == ["torn"] and read_all(store.partitions["q"]) == {0: b"kept"}
-    assert fs.calls["pread"] - before < 40
+    assert fs.calls["pread"] - before < 50, "pieces of a megabyte, and not one for each of 16,384 headers"
