@@ -124,7 +124,7 @@ def _missing_entries(
         for name in entry.removed:  # earlier batches are of another log of that name
             found = [each._replace(parts=[part for part in each.parts if part.partition != name]) for each in found]
             ends[name] = at_first.get(name, 0)
-        above = _parts_above(fs, root, entry, removed, ends, heads)
+        above = _parts_above(fs, root, entry, removed, at_first, ends, heads)
         if cursors.last is not None and entry.number == cursors.last[0]:
             last = entry.number, entry.file
         if cursors.covers(entry.number):
@@ -139,21 +139,25 @@ def _parts_above(
     root: str,
     entry: Entry,
     removed: removal.Intent | None,
+    at_first: dict[str, int],
     ends: dict[str, int],
     heads: dict[str, Head | None],
 ) -> list[Part]:
-    """Return the batches of an entry that are not below ``ends``, and move ``ends`` and ``heads`` past them."""
+    """Return the batches of an entry that are not below ``at_first``, and move ``ends`` and ``heads`` past them.
+
+    The journal need not have the batches of a log in order, and may have one twice (``redo``).
+    """
     above: list[Part] = []
     for part in entry.parts:
         name, end = part.partition, end_of(part)
         if removed is not None and name in removed.partitions and entry.number < removed.entry:
             continue
-        if end <= ends.get(name, 0):
+        if end <= at_first.get(name, 0):
             continue
         if part.header.base_offset > ends.get(name, 0):
             reached = _head_at(fs, layout.partition_path(root, name), heads.get(name), part.header.base_offset)
             heads.update({} if reached is None else {name: reached})
-        ends[name] = end
+        ends[name] = max(end, ends.get(name, 0))
         above.append(part._replace(data=memoryview(bytes(part.data))))  # without the rest of its file
     return above
 

@@ -128,7 +128,9 @@ def what_a_sync_of_everything_says_is_not_heard(right: Any) -> Any:
 def an_entry_is_applied_twice(right: Any) -> Any:
     def append(self: Any, notes: Any, now: Now) -> None:
         right(self, notes, now)
-        for partition, each in [(partition, each) for partition, found in self._missing.items() for each in found]:
+        for partition, each in [
+            (partition, each) for partition, found in self._missing.items() for each in found.values()
+        ]:
             columns, first = decode(each.data)[1], partition.next_offset
             offsets = range(first, first + len(columns.blocks))
             batch = RecordBatch(*columns._replace(offsets=offsets, base_offset=first))

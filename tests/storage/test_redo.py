@@ -16,7 +16,7 @@ from radiator.storage.format import decode
 from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.store import Store
 from tests.clocks import both
-from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.tiers import sampled
 
@@ -233,3 +233,39 @@ def test_a_file_ends_after_so_many_batches(monkeypatch: pytest.MonkeyPatch) -> N
         put(store.partition("a", Settings()), b"x", destination="a")
         commit(store)
     assert store.checkpoints_behind, "nobody has run the checkpoints that it asked for"
+
+
+def out_of_order(fs: FaultyFileSystem) -> Store:
+    """A store whose journal has the second of two batches before both: a checkpoint has copied them.
+
+    It has released the files that had them, but the newest of these is still there, and read.
+    """
+    store, _ = opened(fs, journal_file_bytes=64 * limits.KIB)
+    log, other = store.partition("a", ALWAYS), store.partition("b", ALWAYS)
+    put(log, b"0")
+    commit(store)
+    fs.fail("pwritev", under="/a/", error=errno.ENOSPC)
+    put(log, b"1")
+    commit(store)
+    later = both(NOW + 10**10)
+    store.tick(later)
+    commit(store, later)
+    assert log.failed is None and log.postponed
+    fs.fail("pwritev", under="/a/", error=errno.ENOSPC)
+    put(log, b"2", at=NOW + 10**10)
+    put(other, bytes(60 * limits.KIB), at=NOW + 10**10)  # for another file of the journal
+    commit(store, later)
+    assert [batch.base_offset for batch in log.postponed] == [1, 2] and store.journal.file_number == 2
+    checkpoint(store, later)
+    assert store.journal.file_number == 3 and len(fs.listdir(store.journal.directory)) == 2
+    parts = [part for entry in JournalFiles(fs, "/data").entries() for part in entry.parts if part.partition == "a"]  # type: ignore[arg-type]
+    assert [part.header.base_offset for part in parts] == [2, 1, 2]
+    return store
+
+
+def test_batches_are_appended_in_the_order_of_their_offsets() -> None:
+    fs = FaultyFileSystem()
+    out_of_order(fs)
+    fs.kill()
+    store = opened_again(fs)
+    assert read_all(store.partitions["a"], memory=False) == {0: b"0", 1: b"1", 2: b"2"}

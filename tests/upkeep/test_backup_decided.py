@@ -22,6 +22,7 @@ from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.test_decided import LOGS, STEPS, begun, checkpoint, decided
+from tests.storage.test_redo import out_of_order
 from tests.storage.test_transaction_log import left_by_a_kill
 
 NAME = "queue:q"
@@ -77,6 +78,12 @@ def test_a_part_that_could_not_be_written_is_in_it_whatever_checkpoints_have_rel
         checkpoint(store)
     copy = restored(fs)
     assert all(bodies(partition) == [b"first", b"part"] for partition in copy.partitions.values())
+
+
+def test_batches_that_the_journal_has_out_of_order_are_in_it() -> None:
+    fs = FaultyFileSystem()
+    out_of_order(fs)
+    assert bodies(restored(fs).partitions["a"]) == [b"0", b"1", b"2"]
 
 
 def test_messages_that_wait_for_the_sync_of_an_interval_are_in_it() -> None:

@@ -1,8 +1,9 @@
 """Append the batches of the journal that are not in their segments, at a start.
 
-Each batch is looked for in its log by its offset: a batch that ends at or below the end of the log is there. Any other
-is appended, and records about cursors go to the cursors. The work may be repeated, however often a start is
-interrupted.
+Each batch is looked for in its log by its offset: a batch that ends at or below the end of the log is there. The others
+are appended in the order of their offsets, and records about cursors go to the cursors. The journal need not have the
+batches of a log in that order, and may have one twice: a checkpoint copies those that could not be written to segments.
+The work may be repeated, however often a start is interrupted.
 
 Of a log with batches in the journal, everything from the first of them on is written to the active segment once more.
 The earlier run may have failed to sync it, and the kernel may consider it written.
@@ -73,7 +74,7 @@ class Redo:
         self.partitions: dict[str, FilePartition] = {}
         self.gone: set[str] = set()  # partitions that earlier entries have messages of, and that were removed
         self.appended = 0  # messages that were in no segment yet
-        self._missing: dict[FilePartition, list[_Missing]] = {}
+        self._missing: dict[FilePartition, dict[int, _Missing]] = {}  # by offset
         self._first: dict[FilePartition, int] = {}  # the first offset of those that have batches in their segments
         for entry in decided:
             for part in entry.parts:
@@ -98,29 +99,31 @@ class Redo:
                 self.gone.add(name)
 
     def _check_part(self, part: Part, partition_of: PartitionOf) -> None:
-        name, end = part.partition, end_of(part)
-        known = self.ends.get(name)
-        if known is None:
-            partition = partition_of(name)
-            if partition is None:
-                raise StorageError(f"partition {name}: it is stored in memory, but the journal has messages of it")
+        name, start, end = part.partition, part.header.base_offset, end_of(part)
+        partition = self.partitions.get(name) or partition_of(name)
+        if partition is None:
+            raise StorageError(f"partition {name}: it is stored in memory, but the journal has messages of it")
+        if name not in self.partitions:
             self.partitions[name] = partition
             self.gone.discard(name)
-            known = self.ends[name] = partition.next_offset
-        if end > known:
-            missing = self._missing.setdefault(self.partitions[name], [])
-            missing.append(_Missing(part.header, bytes(part.data), end))
-            self.ends[name] = end
+            self.ends[name] = partition.next_offset
+        if end > partition.next_offset:
+            self._missing.setdefault(partition, {})[start] = _Missing(part.header, bytes(part.data), end)
+            self.ends[name] = max(self.ends[name], end)
         else:
-            self._first.setdefault(self.partitions[name], part.header.base_offset)
+            self._first[partition] = min(self._first.get(partition, start), start)
 
     def append(self, notes: list[RecoveryNote], now: Now) -> None:
         """Write the missing batches. Cursors must have been set back to ``ends`` before."""
         for partition, offset in self._first.items():
             write_records_again(partition.log, offset)
-        for partition, batches in self._missing.items():
+        for partition, found in self._missing.items():
+            batches = [found[start] for start in sorted(found)]
             place = 0
             while place < len(batches):
+                if batches[place].end_offset <= partition.next_offset:
+                    place += 1
+                    continue
                 count = _run_length(batches, place, partition.next_offset)
                 if count < 2 or not self._append_run(partition, batches[place : place + count], now):
                     count = 1

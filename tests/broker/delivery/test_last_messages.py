@@ -144,9 +144,8 @@ def test_a_disk_that_fails_leaves_what_is_stored_to_be_counted() -> None:
     sender, client = world.connect(), world.connect()
     sender.publish("/topic/a", "lost")
     client.subscribe("/topic/a", ack="auto", start_position="last:6")
-    world.fs.capacity = 0
+    world.fs.fail("pwritev", under="/journal/")
     world.settle()
-    world.fs.capacity = None
     world.tick(10)
     assert heard(world, client) == cut(every, -6, None)
 
