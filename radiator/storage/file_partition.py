@@ -346,6 +346,10 @@ class FilePartition(Partition):
         """Decided batches that wait to be written, in order."""
         return [*self._under_way, *self.unwritten]
 
+    def newest_first(self) -> list[RecordBatch]:
+        """Return the postponed batches and the tail."""
+        return [*self.postponed[::-1], *self.tail.newest_first()]
+
     @property
     def written_to(self) -> int:
         """The offset at which the segments end."""

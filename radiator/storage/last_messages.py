@@ -117,7 +117,7 @@ class _Log:
         self.pending: list[_Facts] = []  # walked over, and not counted yet; newest first
         self.next: _Facts | None = None
         self.bytes_read = 0
-        self._walk = _backwards(partition, partition.tail.newest_first(), partition.segments[:], self.start, self.end)
+        self._walk = _backwards(partition, partition.newest_first(), partition.segments[:], self.start, self.end)
 
     def advance(self) -> None:
         """Find the next batch with records of the wanted names."""

@@ -588,6 +588,15 @@ class Partition(ABC):
         """Return the batch in memory that contains ``offset``, or None."""
         return self.tail.find(offset)
 
+    def newest_first(self) -> list[RecordBatch]:
+        """Return the batches in memory that have no older ones behind them in a file."""
+        return self.tail.newest_first()
+
+    @property
+    def written_to(self) -> int:
+        """The offset up to which records are looked for in files, if they are not in memory."""
+        return self.high_watermark
+
     def offset_for_time(self, receive_ns: WallNs) -> PositionJob:
         """Find the first record with a receive time of ``receive_ns`` or later; the high watermark if none."""
         job = PositionJob(self, receive_ns=receive_ns)

@@ -34,7 +34,6 @@ from radiator.storage.segment import (
     read_run,
     salt_at,
 )
-from radiator.storage.tail import Tail
 
 SCAN_BYTES = 256 * 1024
 
@@ -47,7 +46,13 @@ class ReadableLog(Protocol):
     high_watermark: int
     log_start_offset: int
     segments: list[SegmentInfo]
-    tail: Tail
+
+    @property
+    def written_to(self) -> int:
+        """The offset up to which records are looked for in files."""
+
+    def newest_first(self) -> list[RecordBatch]:
+        """Return the batches in memory."""
 
     def fetched(self, job: ReadJob) -> None:
         """Take the result of a cold read."""
@@ -73,7 +78,7 @@ class ReadJob:
         self.bytes_max = bytes_max
         self.fs = partition.fs
         self.directory = partition.directory
-        self.end_offset = partition.high_watermark
+        self.end_offset = partition.written_to
         self.result: RecordBatch | None = None
         self.error: StorageError | None = None
         self.skip_to: int | None = None
@@ -216,11 +221,11 @@ def time_in_memory(job: PositionJob, partition: ReadableLog) -> None:
     """Answer from the tail and the segments' times, if that is possible."""
     receive_ns = job.receive_ns
     segments = partition.segments
-    if job.log_start_offset >= job.end_offset or (segments and segments[-1].last_receive_ns < receive_ns):
+    if job.log_start_offset >= job.end_offset:
         job.finished = True
         return
     answer = job.end_offset
-    for batch in partition.tail.newest_first():
+    for batch in partition.newest_first():
         if batch.receive_ns[-1] < receive_ns:
             job.offset, job.finished = answer, True
             return
@@ -229,7 +234,8 @@ def time_in_memory(job: PositionJob, partition: ReadableLog) -> None:
         if place:
             job.offset, job.finished = answer, True
             return
-    if answer <= job.log_start_offset or not partition.segments:
-        job.offset, job.finished = max(answer, job.log_start_offset), True
-    elif partition.segments[0].first_receive_ns >= receive_ns:
+    job.offset = max(answer, job.log_start_offset)
+    if answer <= job.log_start_offset or not segments or segments[-1].last_receive_ns < receive_ns:
+        job.finished = True
+    elif segments[0].first_receive_ns >= receive_ns:
         job.offset, job.finished = job.log_start_offset, True

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from radiator.config import Settings
 from radiator.storage import layout
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -117,3 +120,38 @@ def test_positions_known_in_memory_need_no_disk() -> None:
         assert job.finished and job.offset == offset
     assert partition.offset_of_last(3).offset == 7
     assert fs.calls == before
+
+
+def with_postponed(fs: FaultyFileSystem) -> FilePartition:
+    """A log with two messages in its segment, and two that wait for room."""
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"0", b"1", at=NOW)
+    commit(store)
+    fs.fail("pwritev", error=errno.ENOSPC, under=".rlog")
+    put(partition, b"2", b"3", at=NOW + 1)
+    commit(store)
+    assert isinstance(partition, FilePartition) and partition.written_to == 2 and partition.high_watermark == 4
+    return partition
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_positions_are_found_in_messages_that_wait_to_be_written(in_memory: bool) -> None:
+    partition = with_postponed(FaultyFileSystem())
+    if not in_memory:
+        partition.tail.drop_below(2)
+    for time, offset in ((NOW - 1, 0), (NOW, 0), (NOW + 1, 2), (NOW + 2, 4)):
+        assert answer(partition.offset_for_time(time)) == offset
+    for count, start in ((1, 3), (2, 2), (3, 1)):
+        assert answer(LastOf(partition, count, lambda _: True)) == start
+
+
+def test_a_read_of_lost_offsets_leads_to_a_message_that_waits_to_be_written() -> None:
+    fs = FaultyFileSystem()
+    partition = with_postponed(fs)
+    partition.tail.drop_below(2)
+    fs.nodes[f"{partition.directory}/{0:020d}.rlog"].cache.clear()
+    job = partition.fetch(0)
+    job.run()
+    job.done()
+    assert job.skip_to == 2 and read_all(partition, memory=False) == {2: b"2", 3: b"3"}
