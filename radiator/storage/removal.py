@@ -3,8 +3,8 @@
     event loop   Store.remove() -> take() -> IntendJob
     disk thread  IntendJob writes the file ``removals``: from now on the logs are gone
     event loop   retire: their cursors are deleted; the names stay blocked
-    disk thread  MoveJob moves the directories to ``removed``, syncs that, notes the removal in the journal, deletes the
-                 file ``removals`` and then what was moved
+    disk thread  MoveJob, once the deletions of the cursors are stored, moves the directories to ``removed``, syncs that,
+                 notes the removal in the journal, deletes the file ``removals`` and then what was moved
     event loop   the names can be used again, with offsets from 0
 
 The journal may have batches of a removed log, which a start must not append to the next log of that name. Those in
@@ -30,7 +30,7 @@ from radiator.storage import layout
 from radiator.storage.definitions import decode, encode
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, read_file, replace_file, storage_error
-from radiator.storage.jobs import Job
+from radiator.storage.jobs import AfterAcksJob, Job
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.journal.format import REMOVED, EntryBuilder
 from radiator.storage.open_logs import OpenLogs
@@ -265,8 +265,10 @@ class IntendJob(Job):
         self._removals.intended(self, now)
 
 
-class MoveJob(Job):
+class MoveJob(AfterAcksJob):
     """Move the directories of removed logs away and delete them.
+
+    Without the file ``removals`` a start takes the cursors of these logs for those of the next logs of their names.
 
     Args:
         removals: The removals of the store.
@@ -284,7 +286,7 @@ class MoveJob(Job):
         self.intent = intent
         self.note = ""
 
-    def write(self) -> None:
+    def act(self) -> None:
         """Move and delete. The disk thread calls it."""
         removals = self._removals
         fs, root, journal = removals.fs, removals.root, removals.dirty.journal
@@ -302,12 +304,8 @@ class MoveJob(Job):
             with contextlib.suppress(FileNotFoundError):
                 fs.remove(layout.removals_path(root))
             fs.sync_dir(root)
-        except StorageError as error:
-            self.error = error
-            return
         except OSError as error:
-            self.error = storage_error(layout.removed_path(root), "remove partitions", error)
-            return
+            raise storage_error(layout.removed_path(root), "remove partitions", error) from error
         try:
             clear(fs, root)
         except OSError as error:  # the next removal, or the next start, tries again

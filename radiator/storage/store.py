@@ -148,7 +148,7 @@ class Store:
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
             files.hand_over(self.journal, self.cursors.entries_to)
-            for job in run(self.removals.jobs(now, False)):
+            for job in run(self._removal_jobs(now, [])):
                 job.done(now)
             if decided and not self._agenda.postponed_partitions and self.cursors.failed is None:
                 for partition in redo.partitions.values():
@@ -445,12 +445,23 @@ class Store:
         if removals:  # behind the acks that let them go
             for job in removals:
                 if isinstance(job, AfterAcksJob) and job.partition.retain_from is not None:
-                    job.sync_first(partial(self._sync_acks, cursor_jobs, self.cursors.failed, self.journal.sync_error))
+                    job.sync_first(self._acks_sync(cursor_jobs))
             jobs += removals
             removals.clear()
         if self.removals.waiting or self.removals.failed is not None:
-            jobs += self.removals.jobs(now, self.checkpoints.under_way)
+            jobs += self._removal_jobs(now, cursor_jobs)
         return jobs
+
+    def _removal_jobs(self, now: Now, cursor_jobs: list[CursorJob]) -> list[Job]:
+        jobs = self.removals.jobs(now, self.checkpoints.under_way)
+        for job in jobs:
+            if isinstance(job, AfterAcksJob):
+                job.sync_first(self._acks_sync(cursor_jobs))
+        return jobs
+
+    def _acks_sync(self, cursor_jobs: list[CursorJob]) -> Callable[[], None]:
+        """Return ``_sync_acks`` for the cursor changes of this turn."""
+        return partial(self._sync_acks, cursor_jobs, self.cursors.failed, self.journal.sync_error)
 
     def _sync_acks(
         self, cursor_jobs: list[CursorJob], failed: StorageError | None, sync_error: StorageError | None

@@ -58,6 +58,15 @@ def drive(store: Store) -> None:
             commit(store)
 
 
+def run_checkpoint(store: Store, now_ns: int) -> None:
+    """Run a checkpoint that has begun: the cursors may need one."""
+    begun = store.checkpoints.take()
+    if begun is not None:
+        begun.run(threads=1)
+        store.checkpoints.done(begun)
+        commit(store, both(now_ns))
+
+
 def check_whole_or_gone(store: Store) -> bool:
     """Return whether the logs are gone. All of them are whole, with their cursors, or none is there."""
     names = {name for name in LOGS if name in store.partitions}
@@ -171,6 +180,7 @@ def test_a_failing_call_keeps_the_logs_or_is_tried_again_until_they_are_gone(ver
         now_ns = NOW
         for _ in range(STEPS_MAX):
             commit(store, both(now_ns))
+            run_checkpoint(store, now_ns)
             if store.removals.failed is not None:
                 assert any("removal" in text for text in store.failures())
             now_ns += RETRY_EVERY_NS
@@ -269,3 +279,34 @@ def test_a_list_of_removals_that_may_be_on_the_disk_is_written_again_before_anyt
         commit(store, both(now_ns))
     assert store.removals.failed is None and not store.removals.names
     assert check_whole_or_gone(store) == (outcome.errors == [None]) == (times == 1)
+
+
+@pytest.mark.parametrize("when", ["at a start", "in a run"])
+def test_the_next_log_of_a_name_does_not_get_a_cursor_whose_deletion_is_not_stored(when: str) -> None:
+    """The snapshot cannot be written, and the journal takes no changes of cursors until there is one."""
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    if when == "at a start":
+        remove(store)
+        commit(store)
+        assert any(path.endswith("/removals") for path in fs.nodes)
+    fs.kill()
+    fs.fail("pwritev", error=errno.ENOSPC, under="/cursors/snapshot", times=1_000)
+    store, _ = opened(fs)
+    assert store.cursors.failed is not None
+    if when == "in a run":
+        remove(store)
+    drive(store)
+    assert store.removals.names == set(LOGS), "no log of these names may begin"
+    fs.kill()
+    store, _ = opened(fs)
+    now = both(NOW + RETRY_EVERY_NS)
+    commit(store, now)
+    assert not store.removals.names
+    put(store.partition(LOGS[0], ALWAYS), b"next")
+    assert store.cursors.open("queue:q", LOGS[0], 0).floor == 0
+    commit(store, now)
+    fs.kill()
+    store, _ = opened(fs)
+    cursor = store.cursors.get("queue:q", LOGS[0])
+    assert cursor is not None and not cursor.is_acked(0)
