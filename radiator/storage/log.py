@@ -280,6 +280,7 @@ class Log:
     def remove(self, bases: list[int]) -> None:
         """Delete sealed segments. After a crash in between, the next retention deletes the rest."""
         try:
+            self.sync_names()  # of the segment that follows: without it, a start finds no trace of these offsets
             for base in bases:
                 assert base < self.base_offset
                 for path in (layout.segment_path(self.directory, base), layout.index_path(self.directory, base)):

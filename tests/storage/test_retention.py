@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from random import Random
 
 import pytest
 
@@ -12,8 +13,8 @@ from radiator.storage.partition import Partition
 from radiator.storage.retention import roll_due_ns
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
-from tests.storage.driving import NOW, commit, opened, put, read_all
-from tests.storage.faults import FaultyFileSystem
+from tests.storage.driving import NOW, checkpoint, commit, opened, put, read_all
+from tests.storage.faults import Crash, FaultyFileSystem
 
 DIRECTORY = layout.partition_path("/data", "q")
 SECOND = 1_000_000_000
@@ -250,3 +251,24 @@ def test_by_size_the_oldest_goes_as_soon_as_the_limit_is_passed_and_no_more_than
         assert partition.size_bytes <= 9_000, "no sweep was needed"
         assert number < 40 or partition.size_bytes > 9_000 - 4_000 - 500, "no more went than had to"
     assert largest <= 9_500
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_segment_whose_name_is_not_on_the_disk_is_not_left_alone(seed: int) -> None:
+    """The power fails between the removal of all segments before it and the sync of that."""
+    fs = FaultyFileSystem(Random(seed))
+    store, _ = opened(fs)
+    partition = store.partition("p", Settings(segment_bytes=1))
+    put(partition, b"0", at=NOW)
+    for _ in range(3):  # until no file of the journal has this
+        checkpoint(store)
+        put(store.partition("other", Settings()), b"")
+    put(partition, b"1", at=NOW)
+    fs.fail("sync_dir", 1, under=partition.directory, fatal=True)
+    partition.configure(Settings(segment_bytes=1, retention_count=1))
+    with pytest.raises(Crash):
+        for _ in range(3):
+            commit(store)
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["p"])[1] == b"1"
