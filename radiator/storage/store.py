@@ -217,6 +217,8 @@ class Store:
                 notes.append(
                     RecoveryNote(directory, f"{failed}; acknowledgements are not stored until there is room", "cursors")
                 )
+        else:
+            self.fs.sync_dir(directory)  # an earlier run may have renamed the snapshot and failed to
         return notes
 
     def _recovered_partition(self, name: str) -> FilePartition | None:

@@ -10,11 +10,13 @@ from random import Random
 
 import pytest
 
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import StorageError
 from radiator.storage import cursor_records as journal
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, checkpoint, commit, opened, put
-from tests.storage.faults import FaultyFileSystem
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, opened, put
+from tests.storage.faults import Crash, FaultyFileSystem
 
 DIRECTORY = "/data/cursors"
 SNAPSHOT = f"{DIRECTORY}/snapshot"
@@ -214,3 +216,25 @@ def test_a_file_that_only_looks_like_a_journal_refuses_no_start() -> None:
         fs.close(fs.open(f"{DIRECTORY}/{name}", create=True))
     store, _ = reopened(fs)
     assert acked(store) == steps[-1][1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_snapshot_that_a_start_has_used_outlives_a_power_cut(seed: int) -> None:
+    """The process ends with the last sync of a checkpoint: that of the name of the snapshot."""
+    fs = FaultyFileSystem(Random(seed))
+    store, _ = opened(fs)
+    put(store.partition("p", ALWAYS), b"0", b"1")
+    cursor = store.cursors.open("queue:q", "p", 0)
+    checkpoint(store)
+    store.cursors.fail(StorageError("the journal takes no changes"))
+    cursor.ack([0])
+    fs.fail("sync_dir", 2, under="/cursors", fatal=True)
+    with pytest.raises(Crash):
+        for seconds in (10, 20):
+            checkpoint(store, NOW + seconds * NS_PER_SECOND)
+    fs.kill()
+    for _ in range(2):
+        store, _ = opened(fs)
+        found = store.cursors.get("queue:q", "p")
+        assert found is not None and found.floor == 1
+        fs.power_cut()
