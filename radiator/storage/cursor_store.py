@@ -101,6 +101,7 @@ class CursorStore:
         self.waiters: list[Any] = []  # waiters for the current changes; the next take() returns them
         self.failed: StorageError | None = None
         self.changed = False  # ``load`` has found changes that no snapshot has
+        self.set_back = False  # ``load`` has found settled messages that are lost: their offsets will be given again
         self.sync_due_ns: MonoNs | None = None
         self._journal = journal
         self._sync_error: StorageError | None = None  # the latest of the journal that has been noticed
@@ -165,7 +166,7 @@ class CursorStore:
             slots.add(state.slot)
             end = ends.get(state.partition, 0)
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
-                changed = True
+                changed = self.set_back = True
                 notes.append(f"{state.name}: was after the end of the log {state.partition} ({end}); set to the end")
             changed |= self._restore(state, end, counted.pop(state.slot, {}))
         self.changed = changed or bool(counted)

@@ -210,7 +210,7 @@ class Store:
             try:
                 self._snapshots.save(cursors.entries_to)
             except OSError as error:
-                if error.errno not in NO_ROOM:
+                if error.errno not in NO_ROOM or cursors.set_back:  # new messages would count as settled
                     raise
                 failed = storage_error(directory, "write the snapshot", error)
                 cursors.fail(failed)

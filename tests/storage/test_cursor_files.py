@@ -3,6 +3,7 @@ must."""
 
 from __future__ import annotations
 
+import errno
 import gc
 from copy import deepcopy
 from functools import cache
@@ -15,7 +16,7 @@ from radiator.errors import StorageError
 from radiator.storage import cursor_records as journal
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, opened, put
+from tests.storage.driving import ALWAYS, NEVER, NOW, checkpoint, commit, opened, put, read_all
 from tests.storage.faults import Crash, FaultyFileSystem
 
 DIRECTORY = "/data/cursors"
@@ -238,3 +239,26 @@ def test_a_snapshot_that_a_start_has_used_outlives_a_power_cut(seed: int) -> Non
         found = store.cursors.get("queue:q", "p")
         assert found is not None and found.floor == 1
         fs.power_cut()
+
+
+def test_offsets_that_a_cursor_has_settled_are_not_given_again_before_that_is_undone() -> None:
+    """The log has lost its end, and there is no room for a snapshot that says so."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("p", NEVER), b"0", b"1")
+    store.cursors.open("queue:q", "p", 0).ack([0, 1])
+    checkpoint(store)
+    fs.kill()
+    for path in [each for each in fs.nodes if each.endswith((".rlog", "/head", ".rjl"))]:
+        del fs.nodes[path]
+    fs.fail("pwritev", error=errno.ENOSPC, under="/cursors/snapshot")
+    with pytest.raises(StorageError, match="free space"):
+        opened(fs)
+    fs.kill()
+    store, _ = opened(fs)
+    put(store.partition("p", NEVER), b"other", b"more")
+    commit(store)
+    fs.kill()
+    store, _ = opened(fs)
+    cursor = store.cursors.get("queue:q", "p")
+    assert cursor is not None and cursor.floor == 0 and len(read_all(store.partitions["p"])) == 2
