@@ -281,6 +281,8 @@ class DedupJob(Job):
     def _replace(self) -> None:
         log, synced = self.partition.log, self.required or not self.partition.settings.sync.never
         replace(log.fs, log.directory, self.covered, rows_of(self.columns), synced)
+        if self.required:
+            log.sync_names()  # a power cut may take a new directory, and a start brings back only the messages
 
     def _add(self) -> None:
         fs, position = self.partition.log.fs, self.position

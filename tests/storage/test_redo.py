@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from radiator import limits
+from radiator.clock import WallNs
 from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
@@ -17,7 +18,7 @@ from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, opened, put, read_all
-from tests.storage.faults import FaultyFileSystem
+from tests.storage.faults import Crash, FaultyFileSystem
 from tests.tiers import sampled
 
 LOGS = "abc"
@@ -269,3 +270,26 @@ def test_batches_are_appended_in_the_order_of_their_offsets() -> None:
     fs.kill()
     store = opened_again(fs)
     assert read_all(store.partitions["a"], memory=False) == {0: b"0", 1: b"1", 2: b"2"}
+
+
+def test_ids_outlive_a_power_cut_and_a_start_that_is_killed() -> None:
+    """Messages with ids are in the journal only, and the first start ends when it has written them to a segment."""
+    settings = Settings()
+    identity = b"0123456789abcdef"
+    for nth in range(1, 60):
+        fs = FaultyFileSystem(Random(nth))
+        store, _ = opened(fs)
+        log = store.partition("a", settings)
+        put(log, b"first")
+        log.remember(identity, 0)
+        commit(store)
+        fs.power_cut()
+        fs.crash_at(nth)
+        try:
+            opened(fs, identify=lambda name, block: identity)
+        except Crash:
+            pass
+        fs.kill()
+        store, _ = opened(fs, identify=lambda name, block: identity)
+        log = store.partition("a", settings)
+        assert read_all(log) == {0: b"first"} and log.find_duplicate(identity, WallNs(NOW)) == 0
