@@ -69,6 +69,7 @@ class Log:
         "synced",
         "synced_offset",
         "unjournaled",
+        "unpublished",
         "unreadable",
         "used",
     )
@@ -95,6 +96,7 @@ class Log:
         self.names_made = 1  # so far, in its directory, and the directory's own
         self.names_synced = 0  # how many of them are on disk
         self.unjournaled = False  # the journal lacks some unsynced batches
+        self.unpublished = False  # the head does not cover all that was appended
         self.suspect = False  # a sync of this file has failed
         self.unreadable = 0  # attempts to read a failed file that failed as well
         self.fd = -1
@@ -139,7 +141,7 @@ class Log:
         if self.failed is not None:
             raise StorageError(str(self.failed))
         pieces = pieces or self.encode(batch)
-        size, position = sum(map(len, pieces)), self.position
+        size, position, unopened = sum(map(len, pieces)), self.position, False
         try:
             if position and (roll or position + size > self.settings.segment_bytes):
                 self._roll(batch.base_offset)
@@ -150,7 +152,7 @@ class Log:
                 self.open_logs.with_descriptors(
                     partial(self._write_unopened, pieces, position + size, batch.next_offset)
                 )
-                stored = False  # the head says so already
+                stored, unopened = False, True  # the head says so already
             else:
                 if self.fd < 0:
                     self._open(batch.base_offset)
@@ -164,6 +166,7 @@ class Log:
         self.position = position + size
         self.next_offset = batch.next_offset
         self.used = True
+        self.unpublished = not unopened
         if stored:
             self.publish_head()
         return position == 0  # whatever failed between the first attempt and this one
@@ -360,6 +363,7 @@ class Log:
                     self._open(self.base_offset)
                 self._seal()
             elif self.state is not State.FAILED:
+                self.publish_head()
                 self.write_index()
             with contextlib.suppress(FileNotFoundError):  # another program has removed its directory
                 self.sync_names()
@@ -516,9 +520,19 @@ class Log:
 
     def publish_head(self) -> None:
         """Move the head: what was appended is as safe as the rule makes it, and readers may have it."""
+        data = self._head(self.position, self.next_offset)
         if self.head is not None:
-            data = self._head(self.position, self.next_offset)
             self.head[: len(data)] = data
+        elif self.unpublished:  # its descriptors were closed since
+            try:
+                self.open_logs.with_descriptors(partial(self._write_head, data))
+            except OSError:
+                return  # until the next time
+        self.unpublished = False
+
+    def _write_head(self, data: bytes) -> None:
+        with opened(self.fs, self.fs.open(layout.head_path(self.directory))) as fd:
+            write_all(self.fs, fd, [data], 0)
 
     def _head(self, position: int, next_offset: int) -> bytes:
         end = layout.encode_head(self.base_offset, position, next_offset)

@@ -14,7 +14,7 @@ from radiator.storage.open_logs import OpenLogs
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
-from tests.storage.driving import ALWAYS, NEVER, NOW, commit, opened, put, read_all
+from tests.storage.driving import ALWAYS, NEVER, NOW, checkpoint, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 DIRECTORY = layout.partition_path("/data", "q")
@@ -329,3 +329,39 @@ def test_a_write_in_passing_that_fails_loses_nothing(file: str) -> None:
     put(victim, b"third")
     commit(store, now)
     assert read_all(victim, memory=False) == {0: b"first", 1: b"second", 2: b"third"}
+
+
+INTERVAL = Settings(sync=SyncPolicy(1_000_000_000))
+
+
+def closed_before_its_interval(fs: FaultyFileSystem) -> Store:
+    """Two logs with a message each, of which only one can be open."""
+    store, _ = opened(fs, open_logs_max=1)
+    for name in "ab":
+        put(store.partition(name, INTERVAL), b"x")
+        commit(store)
+    assert sum(each.log.fd < 0 for each in store.partitions.values() if isinstance(each, FilePartition)) == 1
+    return store
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_readers_get_what_an_interval_has_synced_though_the_log_was_closed_since(fails: bool) -> None:
+    fs = FaultyFileSystem()
+    store = closed_before_its_interval(fs)
+    now = both(NOW + 2_000_000_000)
+    store.tick(now)
+    if fails:
+        fs.fail("pwritev", under="/head")
+    commit(store, now)
+    heads = [head_of(fs, name) for name in "ab"]
+    assert sum(found is not None for found in heads) == (1 if fails else 2) and not store.failures()
+    store.close()
+    assert [found and found.next_offset for found in (head_of(fs, name) for name in "ab")] == [1, 1]
+
+
+def test_readers_get_what_a_clean_stop_leaves_though_a_checkpoint_has_synced_it_and_the_log_was_closed() -> None:
+    fs = FaultyFileSystem()
+    store = closed_before_its_interval(fs)
+    checkpoint(store)
+    store.close()
+    assert [found and found.next_offset for found in (head_of(fs, name) for name in "ab")] == [1, 1]
