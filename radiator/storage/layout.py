@@ -323,3 +323,8 @@ def sync_failed(head: bytes) -> bool:
     succeeds and writes nothing: the segment must be written once more before a sync of it is reliable.
     """
     return head[SYNC_FAILED_AT:HEAD_BYTES] == SYNC_FAILED
+
+
+def nothing_committed(head: bytes) -> bool:
+    """Return whether these are the bytes of a head file that no end was written to yet. A sync may have failed."""
+    return not any(head[:SYNC_FAILED_AT])

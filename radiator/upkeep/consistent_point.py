@@ -1,10 +1,11 @@
 """Find the consistent point that a backup copies: where the cursors stand, where each log ends, and the journal beyond.
 
-Cursors and heads are read one after the other, while group commits go on. What was decided meanwhile may be there in
-part: a transaction in one log and not in another, or without its acks. So the journal is read after them, and the copy
-gets a journal of its own, with all batches above the heads and all changes that the cursors do not have. Whoever opens
-the copy completes it from that journal, as after a crash. Batches that bypass the journal are in their segment before
-anything that follows them is in the journal, so that segment is copied up to there.
+Cursors and ends of logs are read one after the other, while group commits go on. A log ends behind the whole batches
+that follow its head, as for a start. What was decided meanwhile may be there in part: a transaction in one log and not
+in another, or without its acks. So the journal is read after them, and the copy gets a journal of its own, with all
+batches above these ends and all changes that the cursors do not have. Whoever opens the copy completes it from that
+journal, as after a crash. Batches that bypass the journal are in their segment before anything that follows them is in
+the journal, so that segment is copied up to there.
 
 All is read again if files of the journal are missing because a checkpoint has released them meanwhile, or if the last
 entry that the cursors have was refused meanwhile because its sync failed: another entry then has its number.
@@ -15,7 +16,7 @@ Knows heads, cursors, the journal, and where batches end, but not how they are c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from radiator.storage import layout, removal, transaction_log
@@ -118,7 +119,7 @@ def _missing_entries(
     found: list[Entry] = []
     last: tuple[int, int] | None = None
     at_first = dict(ends)
-    removed = removal.load(fs, root)
+    removed = _removals(fs, root)
     batches = [entry._replace(cursors=b"") for entry in decided]  # ``cursors`` has their acks
     for entry in [*batches, *JournalFiles(fs, root).entries()]:
         for name in entry.removed:  # earlier batches are of another log of that name
@@ -164,7 +165,12 @@ def _parts_above(
 
 def _head_at(fs: FileSystem, directory: str, head: Head | None, offset: int) -> Head | None:
     """Return the place behind ``head`` where a log has everything below ``offset``; None if it does not."""
-    head = head or Head(0, 0, 0)
+    places = _behind(fs, directory, head or Head(0, 0, 0))
+    return next((place for place in places if place.next_offset == offset), None)
+
+
+def _behind(fs: FileSystem, directory: str, head: Head) -> Iterator[Head]:
+    """Yield the end of each batch behind ``head`` that follows without a gap."""
     expected = head.next_offset
     for base in segment_bases(fs, directory):
         if base < head.segment_base:
@@ -174,12 +180,10 @@ def _head_at(fs: FileSystem, directory: str, head: Head | None, offset: int) -> 
             window = Window(fs, fd, path=path)
             position = head.position if base == head.segment_base else 0
             for place, header in whole_batches(window, position, fs.size(fd), expected):
-                if header.base_offset != expected or expected >= offset:
-                    return None
+                if header.base_offset != expected:
+                    return
                 expected = last_offset(window, place, header) + 1
-                if expected == offset:
-                    return Head(base, place + header.total_len, offset)
-    return None
+                yield Head(base, place + header.total_len, expected)
 
 
 def segment_bases(fs: FileSystem, directory: str) -> list[int]:
@@ -206,15 +210,41 @@ def _encoded(fs: FileSystem, entries: list[Entry]) -> bytes:
 
 
 def _read(fs: FileSystem, root: str, decided: list[Entry]) -> tuple[CursorCopy, dict[str, Head | None]]:
+    """Read the cursors, and then where each log ends that is not being removed: those have no cursors any more."""
     cursors = read_cursors(fs, root, [entry.cursors for entry in decided])
+    removed = _removals(fs, root)
     heads: dict[str, Head | None] = {}
     for encoded in fs.listdir(layout.partitions_path(root)):
         directory = f"{layout.partitions_path(root)}/{encoded}"
         try:
             name = layout.decode_name(encoded)
-            head, raw = read_head(fs, directory)
-            if head or (any(raw) if raw is not None else segment_bases(fs, directory)):
-                heads[name] = head
+            if removed is None or name not in removed.partitions:
+                heads.update(_end(fs, name, directory))
         except (ValueError, NotADirectoryError):
             continue  # not ours
     return cursors, heads
+
+
+def _removals(fs: FileSystem, root: str) -> removal.Intent | None:
+    """Return the removals that are under way; None if their list is damaged, which a start ignores."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return removal.load(fs, root)
+    return None
+
+
+def _end(fs: FileSystem, name: str, directory: str) -> dict[str, Head | None]:
+    """Return the end of a log by its name, if anything is stored there; None for one with a damaged head.
+
+    A start keeps whole batches behind the head, and so does the copy: receipts may have been sent, and the journal need
+    not have the batches any more.
+    """
+    head, raw = read_head(fs, directory)
+    bases = segment_bases(fs, directory)
+    if head is None and (bases if raw is None else not layout.nothing_committed(raw)):
+        return {name: None}
+    first = min(bases, default=0)
+    end = head or Head(first, 0, first)
+    with contextlib.suppress(FileNotFoundError):  # taken by retention, just now
+        for place in _behind(fs, directory, end):
+            end = place
+    return {name: end} if head or end.position else {}

@@ -96,6 +96,44 @@ def test_messages_that_wait_for_the_sync_of_an_interval_are_in_it() -> None:
     assert bodies(copy.partitions["p"]) == [b"one"]
 
 
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("segment_bytes", [1_000, 1 << 26])
+@pytest.mark.parametrize("how", ["a large batch", "checkpoints"])
+def test_messages_that_wait_for_the_sync_of_an_interval_and_that_no_journal_has_are_in_it(
+    how: str, segment_bytes: int, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("p", Settings(segment_bytes=segment_bytes, sync=SyncPolicy(60_000_000_000)))
+    wanted = [b"%d" % number * 600 for number in range(before + 1)]
+    for body in wanted:
+        monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1 if how == "a large batch" else limits.MIB)
+        put(log, body)
+        commit(store)
+    for _ in range(2 if how == "checkpoints" else 0):
+        put(store.partition("other", ALWAYS), b"x")
+        checkpoint(store)
+    assert bodies(restored(fs).partitions["p"]) == wanted
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_log_of_which_a_removal_has_begun_is_not_in_it(damaged: bool) -> None:
+    fs = FaultyFileSystem()
+    store, logs = begun(fs)
+    store.cursors.open(NAME, logs[0].name, 0)
+    commit(store)
+    fs.fail("mkdir", under="/removed", times=100)
+    store.remove([logs[0]], lambda _: store.cursors.delete(NAME))
+    for _ in range(4):
+        commit(store)
+    assert logs[0].name in store.removals.names and fs.listdir(logs[0].directory)  # type: ignore[attr-defined]
+    fs.heal()
+    if damaged:  # a start ignores it, and what was to be removed stays
+        fs.nodes[layout.removals_path("/data")].cache[30] ^= 1
+    copy = restored(fs)
+    assert set(copy.partitions) == {log.name for log in logs[0 if damaged else 1 :]}
+
+
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_a_cursor_that_was_deleted_since_is_not_in_it(snapshot: bool) -> None:
     fs = FaultyFileSystem()
