@@ -115,7 +115,7 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
     bases = sorted(base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None)
     if not bases and head is not None:  # retention keeps the last one: the segment of head is lost
         return StoredPartition(name, directory, (), head.segment_base, head.next_offset)
-    if not bases or (raw is not None and not any(raw)):
+    if not bases or (raw is not None and layout.nothing_committed(raw)):
         return StoredPartition(name, directory, (), bases[0] if bases else 0, bases[0] if bases else 0)
     if head is None or head.segment_base not in bases:
         stored_up_to = 0 if head is None else head.next_offset

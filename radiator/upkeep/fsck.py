@@ -75,6 +75,7 @@ class PartitionCheck:
     directory: str
     first_offset: int = 0
     next_offset: int = 0
+    end_offset: int = 0  # with what only the journal has
     findings: list[Finding] = field(default_factory=list)
     segments: list[SegmentCheck] = field(default_factory=list)
     destinations: set[str] = field(default_factory=set)
@@ -141,8 +142,9 @@ class Fsck:
             self.counts.bytes += sum(segment.position for segment in found.segments)
             yield from found.findings
         if only is None:
-            logs = {each.name: (each.first_offset, each.next_offset) for each in self.checked}
+            logs = {each.name: (each.first_offset, each.end_offset) for each in self.checked}
             if not self.live:
+                logs |= {name: (0, end) for name, end in self._journal_ends.items() if name not in logs}
                 yield from check_files.transactions(self.fs, self.root)
                 yield from check_files.journal(self.fs, self.root)
             yield from check_files.definition_files(self.fs, self.root)
@@ -178,7 +180,8 @@ class Fsck:
             text = "missing" if key is None else "damaged"
             why = "a new key is created; the first header of a segment identifies batches with the old key"
             yield Finding("key", layout.salt_path(self.root), f"{text}; {why}", 0, len(key or b""))
-        yield from self._listed(self.root, listed, ROOT_FILES, ROOT_DIRECTORIES)
+        files = ROOT_FILES if layout.LOCK in listed else ROOT_FILES | {layout.MANIFEST}  # a backup has no lock
+        yield from self._listed(self.root, listed, files, ROOT_DIRECTORIES)
         journal = layout.journal_path(self.root)
         names = self.fs.listdir(journal)
         yield from self._listed(journal, names, {n for n in names if layout.journal_file_number(n) is not None}, set())
@@ -259,12 +262,17 @@ class Fsck:
             self._take_from_journal(found, bases)
         self._names(found)
         self._future(found)
-        found.findings += check_files.run(fs, directory, found.next_offset, self.live, self.latest_ns)
+        found.end_offset = max(found.next_offset, 0 if self.live else self._journal_ends.get(found.name, 0))
+        found.findings += check_files.run(fs, directory, found.end_offset, self.live, self.latest_ns)
 
     @cached_property
     def _journal(self) -> JournalFiles:
         """The journal. Not for use beside a running broker, which renames and removes its files."""
         return JournalFiles(self.fs, self.root)
+
+    @cached_property
+    def _journal_ends(self) -> dict[str, int]:
+        return self._journal.ends()
 
     def _take_from_journal(self, found: PartitionCheck, bases: list[int]) -> None:
         """Replace the finding that the end of a log is lost by a note, if the journal has all of it.
@@ -285,7 +293,7 @@ class Fsck:
     ) -> layout.Head | None:
         """Return where the committed part of a log ends; None, with a finding, if that is unknown."""
         if head is None:
-            if raw is None or any(raw) or len(bases) > 1:
+            if raw is None or not layout.nothing_committed(raw) or len(bases) > 1:
                 self._no_head(found, raw, bases)
                 return None
             base = bases[0] if bases else 0
@@ -325,7 +333,9 @@ class Fsck:
             return locate_time(window, [], self.latest_ns + 1, segment.next_offset)
 
     def _no_head(self, found: PartitionCheck, raw: bytes | None, bases: list[int]) -> None:
-        if any(self._size(found.directory, base) for base in bases) or (raw is not None and any(raw)):
+        if any(self._size(found.directory, base) for base in bases) or (
+            raw is not None and not layout.nothing_committed(raw)
+        ):
             causes = {None: "missing", UNREADABLE: "cannot be read: Input/output error"}
             text = causes.get(raw, "damaged")
             path = layout.head_path(found.directory)

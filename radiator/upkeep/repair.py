@@ -22,6 +22,7 @@ from typing import Any
 from radiator.clock import Now
 from radiator.storage import index, layout, names
 from radiator.storage.dedup_recovery import Identify
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, opened, read_file, read_fully, replace_file, storage_error, write_all
 from radiator.storage.names_recovery import Allowance
 from radiator.storage.store import Store
@@ -142,7 +143,9 @@ class Repair:
     def _restart(self, partition: PartitionCheck) -> Iterator[str]:
         """Begin a segment in a partition that has lost all of them, where its offsets go on."""
         opened = self._store.partitions.get(partition.name)
-        if partition.next_offset and opened is not None and not opened.segments:
+        if not isinstance(opened, FilePartition) or opened.segments or opened.postponed:
+            return  # what is postponed begins a segment
+        if partition.next_offset:
             begin = (empty_log, self.fs, partition.directory, partition.next_offset)
             self._run(partition.directory, "begin a segment", *begin)
             yield f"{partition.directory}: restarted at offset {partition.next_offset}"

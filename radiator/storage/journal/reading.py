@@ -79,9 +79,9 @@ class JournalFiles:
                     self.unread.append(self._path(number))
             else:
                 self._headers[number] = self._last = header
-        oldest, newest = min(self._headers, default=0), max(self._headers, default=0)
+        oldest = min(self._headers, default=0)
         for number, header in misnamed.items():
-            if not header.number <= oldest <= newest < number:  # else it was to be used again when the power failed
+            if not header.number <= oldest < number:  # else it was to be used again, and has no entries yet
                 self.unread.append(self._path(number))
 
     def _path(self, number: int) -> str:
@@ -125,6 +125,10 @@ class JournalFiles:
                 expected = void_from
         self.next_entry = expected or 1
 
+    def ends(self) -> dict[str, int]:
+        """Return the offset behind the last batch of each log. Raises OSError."""
+        return {name: max(place.next_offset for place in found.values()) for name, found in self._all_places().items()}
+
     def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
         """Yield the batches of a log with offsets from ``start`` to ``end``, in order. Raises OSError."""
         for offset, place in sorted(self._places_of(partition).items()):
@@ -142,6 +146,9 @@ class JournalFiles:
             return read_fully(self.fs, fd, place.length, place.position)
 
     def _places_of(self, partition: str) -> dict[int, _Place]:
+        return self._all_places().get(partition, {})
+
+    def _all_places(self) -> dict[str, dict[int, _Place]]:
         if self._places is None:
             self._places = {}
             for entry in self.entries():
@@ -150,7 +157,7 @@ class JournalFiles:
                 for part in entry.parts:
                     place = _Place(entry.file, part.position, len(part.data), end_of(part))
                     self._places.setdefault(part.partition, {})[part.header.base_offset] = place
-        return self._places.get(partition, {})
+        return self._places
 
     def has(self, partition: str, offset: int, end: int) -> bool:
         """Return whether the journal has everything of a log from ``offset`` up to ``end``. Raises OSError."""

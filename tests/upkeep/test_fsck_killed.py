@@ -1,0 +1,122 @@
+"""fsck and its repair after a kill at a bad time: what a start brings in order without loss is not called damage."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from radiator.config import Settings, SyncPolicy
+from radiator.storage import layout, reader
+from radiator.storage.store import Store
+from radiator.upkeep.backup import back_up
+from radiator.upkeep.fsck import Fsck
+from radiator.upkeep.repair import Repair
+from tests.clocks import both
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+
+def kinds(fs: FaultyFileSystem, root: str = "/data") -> list[str]:
+    return [found.kind for found in Fsck(root, fs, live=False).run()]
+
+
+def postponed(fs: FaultyFileSystem, logs: str = "ab") -> Store:
+    """A message each that only the journal has, in a log with another message and in one without; both are settled."""
+    store, _ = opened(fs)
+    put(store.partition("a", ALWAYS), b"first")
+    commit(store)
+    fs.fail("pwritev", error=errno.ENOSPC, times=100, under="/partitions/")
+    for name in logs:
+        put(store.partition(name, ALWAYS), b"postponed")
+    commit(store)
+    for name in logs:
+        cursor = store.cursors.open("queue:q", name, 0)
+        cursor.ack(range(store.partitions[name].high_watermark))
+    store.cursors.sync_soon()
+    commit(store)
+    return store
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1])
+def test_what_is_settled_of_messages_that_only_the_journal_has_is_not_ahead_of_its_log(checkpoints: int) -> None:
+    fs = FaultyFileSystem()
+    store = postponed(fs)
+    for _ in range(checkpoints):
+        checkpoint(store)
+    fs.kill()
+    assert set(kinds(fs)) == {"decided"}
+    back_up(fs, "/data", "/copy", now_ns=NOW, version="1")
+    assert set(kinds(fs, "/copy")) == {"decided"}
+    store, notes = opened(fs)
+    assert not notes and [store.cursors.get("queue:q", name).floor for name in "ab"] == [2, 1]  # type: ignore[union-attr]
+
+
+def test_a_head_that_says_only_that_a_sync_has_failed_is_not_damaged() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("a", Settings(sync=SyncPolicy(60_000_000_000))), b"first")
+    commit(store)
+    fs.fail("fdatasync", under="/partitions/")
+    checkpoint(store)
+    fs.kill()
+    head = fs.nodes[layout.head_path(layout.partition_path("/data", "a"))].cache
+    assert layout.sync_failed(bytes(head)) and layout.decode_head(bytes(head)) is None
+    assert not {"head"} & set(kinds(fs))
+    (listed,) = reader.list_partitions("/data", fs)
+    assert listed.next_offset == 0, "it is not committed yet"
+    back_up(fs, "/data", "/copy", now_ns=NOW, version="1")
+    for root in ("/data", "/copy"):
+        store, notes = opened(fs, root)
+        assert not notes and read_all(store.partitions["a"]) == {0: b"first"}
+
+
+def test_a_file_of_the_journal_that_could_not_be_used_again_is_not_damaged() -> None:
+    """The spare file has its new name and the old header: a start skips it, and later files follow."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    bodies = [b"%d" % number for number in range(5)]
+    for body in bodies[:2]:
+        put(store.partition("a", ALWAYS), body)
+        commit(store)
+        checkpoint(store)
+    put(store.partition("a", ALWAYS), bodies[2])
+    commit(store)
+    fs.fail("pwritev", under="/journal/0000000004")
+    checkpoint(store)
+    for number in (3, 4):
+        fs.kill()
+        assert set(kinds(fs)) == {"decided"}
+        store, notes = opened(fs)
+        assert not notes and read_all(store.partitions["a"]) == dict(enumerate(bodies[:number]))
+        put(store.partition("a", ALWAYS), bodies[number])
+        commit(store)
+        assert fs.listdir("/data/journal")[:3] == ["0000000003.rjl", "0000000004.rjl", "0000000005.rjl"]
+
+
+def test_a_repair_on_a_full_disk_leaves_what_only_the_journal_has_to_the_next_start() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    for body in (b"0", b"1"):
+        put(store.partition("a", ALWAYS), body)
+        commit(store)
+    fs.kill()
+    del fs.nodes[layout.segment_path(layout.partition_path("/data", "a"), 0)]
+    fs.fail("pwritev", error=errno.ENOSPC, times=100, under=".rlog")
+    with Repair("/data", both(NOW), fs) as repair:
+        list(repair.run(*repair.check()))
+    fs.heal()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["a"]) == {0: b"0", 1: b"1"}
+
+
+def test_the_manifest_of_a_backup_belongs_there() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("a", ALWAYS), b"0")
+    commit(store)
+    store.close()
+    back_up(fs, "/data", "/copy", now_ns=NOW, version="1")
+    assert kinds(fs, "/copy") == []
+    fs.lock("/copy")  # as a broker does that was started there
+    assert kinds(fs, "/copy") == ["foreign"]
