@@ -3,8 +3,8 @@
     event loop   Store.remove() -> take() -> IntendJob
     disk thread  IntendJob writes the file ``removals``: from now on the logs are gone
     event loop   retire: their cursors are deleted; the names stay blocked
-    disk thread  MoveJob, once the deletions of the cursors are stored, moves the directories to ``removed``, syncs that,
-                 notes the removal in the journal, deletes the file ``removals`` and then what was moved
+    disk thread  MoveJob, once the deletions of the cursors are stored, moves the directories to ``removed``, syncs
+                 that, notes the removal in the journal, deletes the file ``removals`` and then what was moved
     event loop   the names can be used again, with offsets from 0
 
 The journal may have batches of a removed log, which a start must not append to the next log of that name. Those in
