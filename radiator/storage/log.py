@@ -26,7 +26,7 @@ from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
-from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, storage_error, write_all
+from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, storage_error, write_again, write_all
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.segment_states import TRANSITIONS, Event, State
@@ -254,7 +254,8 @@ class Log:
         """Note that a checkpoint has synced the segment that begins there up to ``position``."""
         if self.base_offset != base_offset or self.state is State.FAILED or position < self.synced:
             return  # it was sealed since, or synced further
-        self.synced, self.synced_offset, self.inherited = position, next_offset, False
+        self.synced, self.synced_offset = position, next_offset
+        self.inherited = self.inherited and self.settings.sync.never
         self.sync_required = self.sync_required and position < self.position
         if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
             self.write_index()
@@ -422,6 +423,8 @@ class Log:
     def _sync(self, fd: int) -> None:
         self.open_logs.synced()
         try:
+            if self.inherited and self.settings.sync.never:  # neither a checkpoint nor the journal vouches for that
+                write_again(self.fs, fd, 0, self.position)
             self.fs.fdatasync(fd)
             self.check_file(self.base_offset)
         except OSError:

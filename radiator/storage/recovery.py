@@ -462,9 +462,8 @@ def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head,
     """Make sure that everything found is on disk, and write the head.
 
     Bytes behind the old head were never covered by a successful sync. If one failed, the kernel may have them as clean
-    pages that are not on disk: a sync alone would succeed and write nothing. So they are written once more. What an
-    earlier run has written and not tried to sync, under ``never``, is synced when a receipt needs it
-    (``Log.inherited``).
+    pages that are not on disk: a sync alone would succeed and write nothing. So they are written once more. Under
+    ``never`` the head covers more; that is written once more and synced when a receipt needs it (``Log.inherited``).
     """
     wanted = layout.Head(log.base_offset, log.position, log.next_offset)
     failed = layout.sync_failed(raw)

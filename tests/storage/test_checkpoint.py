@@ -13,7 +13,7 @@ from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.store import Store
 from radiator.timers import NEVER_NS
 from tests.clocks import both
-from tests.storage.driving import ALWAYS, NOW, appends, commit, error_of, opened, put, read_all
+from tests.storage.driving import ALWAYS, NEVER, NOW, appends, commit, error_of, opened, put, read_all
 from tests.storage.faults import Crash, FaultyFileSystem
 
 FOREVER = 1_000_000
@@ -169,3 +169,36 @@ def test_a_start_writes_again_what_the_kernel_may_have_given_up(place: str, chec
     fs.power_cut()
     store, notes = opened(fs)
     assert not notes and list(read_all(store.partitions["p"]).values())[:2] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1])
+def test_a_sync_under_never_covers_what_the_kernel_may_have_given_up(checkpoints: int) -> None:
+    """No journal has it any more, and the process was killed before it learned that the segment's sync had failed.
+
+    After the restart a checkpoint syncs the segment, for a later message, before the repeat of the first one does.
+    """
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("p", NEVER)
+    put(log, b"first")
+    for number in range(3):
+        put(store.partition("other", ALWAYS), b"")
+        store.journal.wants_checkpoint = True
+        attempt(store, number)
+    log.wait_point(0, True)
+    fs.fail("fdatasync", under="/p/", fatal=True)
+    with pytest.raises(Crash):
+        commit(store)
+    fs.kill()
+    store, _ = opened(fs)
+    log = store.partition("p", NEVER)
+    for number in range(checkpoints):
+        put(log, b"later")
+        log.open_batch.request_sync()
+        commit(store)
+        assert attempt(store, 3 + number)
+    assert log.wait_point(0, True) is not None
+    assert error_of(commit(store)) is None and log.wait_point(0, True) is None
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["p"])[0] == b"first"
