@@ -437,7 +437,7 @@ class FilePartition(Partition):
                 self._cut_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)  # reads in progress use the old file
         self.begin_segment(found.base_offset, first_receive_ns, ends)
         segment = self.segments[-1]
-        self.synced_to = self.high_watermark
+        self.was_synced(self.written_to)
         segment.set_end(found.size_bytes, max(segment.first_receive_ns, found.last_receive_ns))
 
     def take_cuts(self) -> list[Job]:

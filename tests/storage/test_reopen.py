@@ -10,7 +10,7 @@ import pytest
 
 from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout, partition, reader
-from radiator.storage.file_partition import RetryJob
+from radiator.storage.file_partition import FilePartition, RetryJob
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
@@ -507,3 +507,24 @@ def test_whichever_sync_fails_in_a_long_mixed_run_every_promise_holds(verb: str)
         del model.promised["n"]
         model.check(store)
     assert nth > 15
+
+
+def test_a_message_that_waits_to_be_written_does_not_count_as_synced_with_the_new_file() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("p", NEVER)
+    put(log, b"0")
+    commit(store)
+    put(log, b"1")
+    fs.fail("pwritev", under=".rlog")
+    commit(store)
+    now = both(NOW + 3_000_000_000)
+    store.tick(now)
+    commit(store, now)
+    assert isinstance(log, FilePartition) and log.failed is None and log.written_to == 1
+    assert log.wait_point(0, True) is None and log.wait_point(1, True) is not None
+    commit(store, now)
+    assert log.wait_point(1, True) is None
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert read_all(store.partitions["p"]) == {0: b"0", 1: b"1"}
