@@ -94,7 +94,7 @@ class DurableSubscriptions:
 
         A definition that cannot be used is logged and left as it is.
         """
-        for key, entry in self._definitions.entries.items():
+        for key, entry in [*self._definitions.entries.items()]:
             if key.startswith((cursor_names.PAUSED, cursor_names.EXPIRY, cursor_names.SCHEDULE)):
                 continue
             prefix = next(
@@ -117,14 +117,19 @@ class DurableSubscriptions:
             except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
                 log.error("subscription %s: the stored definition cannot be used: %r", key, error)
                 continue
+            lowered = False
             for where, starts in durable.starts.items():
                 partition = self._core.store.partitions.get(where)
                 # A power cut may have removed the end of the log.
                 end = partition.next_offset if partition is not None else 0
-                durable.filter.want_from(where, {name: min(start, end) for name, start in starts.items()})
+                lowered |= max(starts.values(), default=0) > end
+                starts.update({name: min(start, end) for name, start in starts.items()})
+                durable.filter.want_from(where, starts)
             for where, starts in durable.requested.items():
                 durable.filter.want_from(where, starts)
             self._add(durable)
+            if lowered:  # stored with, or before, the first message at one of those offsets
+                self.store(durable)
 
     def loaded(self) -> None:
         """Delete cursors without a definition, which a crash has left. Called once all topics are known."""

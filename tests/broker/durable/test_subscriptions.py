@@ -581,3 +581,21 @@ def test_a_name_that_is_empty_is_refused(header: str, destination: str, durable:
     more = {} if durable is None else {"durable": durable}
     client.say("SUBSCRIBE", destination=destination, id="0", **{header: ""}, **more)
     assert client.error() == "bad-header"
+
+
+def test_messages_at_offsets_that_a_power_cut_has_freed_are_owed_although_they_are_below_an_old_start() -> None:
+    """The topic joined the subscription at the end of the log, and the log lost its end, as its rule allows."""
+    world = World("destinations: [{match: '/topic/*', partition: shared, fsync: never}]")
+    fill(world, 1, T)
+    fill(world, 1, U)
+    durable(world, T).drop()
+    fill(world, 5, U)
+    durable(world, f"{T},{U}").drop()
+    world.stop()
+    world.fs.kill()
+    for path in [each for each in world.fs.nodes if each.endswith((".rlog", "/head"))]:
+        del world.fs.nodes[path]
+    world.start()
+    fill(world, 10, U)
+    world.kill()
+    assert again(world, f"{T},{U}") == [f"m{number}" for number in range(10)]
