@@ -101,7 +101,7 @@ class CursorStore:
         self.waiters: list[Any] = []  # waiters for the current changes; the next take() returns them
         self.failed: StorageError | None = None
         self.changed = False  # ``load`` has found changes that no snapshot has
-        self.set_back = False  # ``load`` has found settled messages that are lost: their offsets will be given again
+        self.set_back = False  # ``load`` has found facts about lost messages: their offsets will be given again
         self.sync_due_ns: MonoNs | None = None
         self._journal = journal
         self._sync_error: StorageError | None = None  # the latest of the journal that has been noticed
@@ -168,6 +168,8 @@ class CursorStore:
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
                 changed = self.set_back = True
                 notes.append(f"{state.name}: was after the end of the log {state.partition} ({end}); set to the end")
+            if max(state.counts, default=-1) >= end:
+                changed = self.set_back = True
             changed |= self._restore(state, end, counted.pop(state.slot, {}))
         self.changed = changed or bool(counted)
         used = {facts[1] for facts in self._facts.values()}

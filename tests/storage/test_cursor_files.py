@@ -262,3 +262,22 @@ def test_offsets_that_a_cursor_has_settled_are_not_given_again_before_that_is_un
     store, _ = opened(fs)
     cursor = store.cursors.get("queue:q", "p")
     assert cursor is not None and cursor.floor == 0 and len(read_all(store.partitions["p"])) == 2
+
+
+def test_a_delivery_count_of_a_lost_message_is_not_that_of_the_next_one() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("p", NEVER), b"0", b"1")
+    store.cursors.open("queue:q", "p", 0).set_count(1, 7)
+    for _ in range(2):
+        checkpoint(store)
+    fs.kill()
+    for path in [each for each in fs.nodes if each.endswith((".rlog", "/head", ".rjl"))]:
+        del fs.nodes[path]
+    store, _ = opened(fs)
+    put(store.partition("p", NEVER), b"other", b"more")
+    commit(store)
+    fs.kill()
+    store, _ = opened(fs)
+    cursor = store.cursors.get("queue:q", "p")
+    assert cursor is not None and not cursor.counts
