@@ -280,6 +280,7 @@ class _Backup:
         if head is None:
             head = _end(stored)
         copied: dict[int, CopiedFile] = {}
+        short = False
         for _ in range(TRIES_MAX):
             there = segment_bases(fs, stored.directory)
             if not there and not fs.has_name(stored.directory):
@@ -290,14 +291,15 @@ class _Backup:
             try:
                 for base in bases:
                     if base not in copied:
-                        copied[base] = self._segment(stored, base, head)
+                        copied[base] = self._segment(stored, base, head, short)
                 break
             except (FileNotFoundError, _Changed) as change:
                 stored = stored_partition(fs, stored.name, stored.directory)
                 gone = head is None or head.segment_base not in segment_bases(fs, stored.directory)
                 if gone or isinstance(change, _Changed):
-                    head = _end(stored)
-                    self.whole = False  # another moment than that of the other logs
+                    before, head = head, _end(stored)
+                    short = head == before and not fs.is_locked(self.root)  # a power failure has taken its end
+                    self.whole &= short  # else it is another moment than that of the other logs
         else:
             raise StorageError(
                 f"{stored.directory}: changes faster than it can be copied; try again at a time with less traffic"
@@ -305,7 +307,9 @@ class _Backup:
         self._keep_only(copied, bases, partial)
         self.files += copied.values()
         self._small_files(stored, bases, copied, head)
-        start = bases[0] if bases else stored.next_offset
+        start = stored.next_offset if stored.name not in self.decided else 0
+        if bases:
+            start = bases[0]
         end = max(head.next_offset if head else stored.next_offset, self.decided.get(stored.name, 0))
         return CopiedPartition(stored.name, start, end, sum(file.size_bytes for file in copied.values()))
 
@@ -315,14 +319,14 @@ class _Backup:
             del copied[base]
             self.fs.remove(layout.segment_path(partial, base))
 
-    def _segment(self, stored: StoredPartition, base: int, head: Head | None) -> CopiedFile:
+    def _segment(self, stored: StoredPartition, base: int, head: Head | None, short: bool) -> CopiedFile:
         fs, path = self.fs, _relative(stored, base)
         with opened(fs, fs.open_read(f"{self.root}/{path}")) as fd:
             before, size, mtime_ns = fs.stamp(fd), fs.size(fd), fs.stamp(fd)[1]
             if head is not None and base == head.segment_base:
-                if not self._still_matches(stored.directory, head, fd):
+                if not (short or self._still_matches(stored.directory, head, fd)):
                     raise _Changed
-                size, mtime_ns = head.position, 0
+                size, mtime_ns = min(size, head.position), 0
             elif (known := self.known.get(path)) is not None and known.size_bytes == size:
                 same = known.mtime_ns == mtime_ns or self.copier.digest(fd, size) == (size, known.sha256)
                 if same and self._link(path):

@@ -81,8 +81,8 @@ def find_consistent_point(fs: FileSystem, root: str, pause: Callable[[], None]) 
             missing = _missing_entries(fs, root, decided, cursors, heads)
         if missing is not None and _oldest(fs, root) == oldest:
             ends: dict[str, int] = {}
-            for entry in missing:
-                ends.update({part.partition: end_of(part) for part in entry.parts})
+            for part in (part for entry in missing for part in entry.parts):
+                ends[part.partition] = max(end_of(part), ends.get(part.partition, 0))
             return ConsistentPoint(cursors, heads, _encoded(fs, missing), ends, True)
         pause()
     return ConsistentPoint(*_read(fs, root, []), b"", {}, False)
@@ -118,7 +118,7 @@ def _missing_entries(
     ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
     found: list[Entry] = []
     last: tuple[int, int] | None = None
-    at_first = dict(ends)
+    at_first = dict(ends) if fs.is_locked(root) else _whole_to(fs, root, heads)
     removed = _removals(fs, root)
     batches = [entry._replace(cursors=b"") for entry in decided]  # ``cursors`` has their acks
     for entry in [*batches, *JournalFiles(fs, root).entries()]:
@@ -133,6 +133,21 @@ def _missing_entries(
         if above or entry.cursors or entry.names:
             found.append(entry._replace(parts=above))
     return found if last == cursors.last else None
+
+
+def _whole_to(fs: FileSystem, root: str, heads: dict[str, Head | None]) -> dict[str, int]:
+    """Return up to where the segments of a stopped broker have everything, by partition.
+
+    A power failure may have taken what lies below a head. A start gets it from the journal.
+    """
+    found: dict[str, int] = {}
+    for name, head in heads.items() if JournalFiles(fs, root) else ():
+        if head is not None:
+            end = head.segment_base
+            for place in _behind(fs, layout.partition_path(root, name), Head(end, 0, end)):
+                end = place.next_offset
+            found[name] = min(end, head.next_offset)
+    return found
 
 
 def _parts_above(

@@ -275,15 +275,18 @@ class Fsck:
         return self._journal.ends()
 
     def _take_from_journal(self, found: PartitionCheck, bases: list[int]) -> None:
-        """Replace the finding that the end of a log is lost by a note, if the journal has all of it.
+        """Replace a finding that offsets are lost by a note, if the journal has all of them.
 
-        A start makes up only what the last segment lacks.
+        A start makes up only what the last segment lacks: at its end, and where there is room for it.
         """
+        journal, name = self._journal, found.name
         for place, finding in enumerate(found.findings):
             first, last = finding.first_offset, finding.last_offset
-            if finding.kind not in ("gap", "damaged") or first is None or last is None or last + 1 != found.next_offset:
+            if finding.kind not in ("gap", "damaged") or first is None or last is None:
                 continue
-            if first >= max(bases, default=0) and self._journal.has(found.name, first, last + 1):
+            room = (finding.end or 0) - (finding.start or 0)
+            fits = last + 1 == found.next_offset or journal.size(name, first, last + 1) <= room
+            if first >= max(bases, default=0) and fits and journal.has(name, first, last + 1):
                 text = f"{span(first, last + 1)}: only the journal has them, and the next start writes them"
                 found.findings[place] = Finding("decided", finding.path, text, None, None, first, last)
                 found.first_offset = min(found.first_offset, first)

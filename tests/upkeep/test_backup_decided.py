@@ -116,6 +116,35 @@ def test_messages_that_wait_for_the_sync_of_an_interval_and_that_no_journal_has_
     assert bodies(restored(fs).partitions["p"]) == wanted
 
 
+@pytest.mark.parametrize("how", ["end", "middle", "all", "file"])
+def test_what_a_power_failure_has_taken_of_a_segment_and_the_journal_has_is_in_it(how: str) -> None:
+    """The head is on the disk already. No start has brought the segment in order."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log, wanted = store.partition("p", ALWAYS), [b"%d" % number * 100 for number in range(5)]
+    ends = []
+    for body in wanted:
+        put(log, body)
+        commit(store)
+        ends.append(log.segments[-1].size_bytes)
+    store.cursors.open(NAME, "p", 0).ack([0])
+    store.cursors.sync_soon()
+    commit(store)
+    fs.kill()
+    path = layout.segment_path(layout.partition_path("/data", "p"), 0)
+    data = fs.nodes[path].cache
+    if how == "file":
+        del fs.nodes[path]
+    elif how == "middle":
+        data[ends[0] : ends[2]] = bytes(ends[2] - ends[0])
+    else:
+        del data[0 if how == "all" else ends[2] + 20 :]
+    assert {found.severity for found in Fsck("/data", fs, live=False).run()} == {"note"}
+    copy = restored(fs)
+    cursor = copy.cursors.get(NAME, "p")
+    assert bodies(copy.partitions["p"]) == wanted and cursor is not None and cursor.floor == 1
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_log_of_which_a_removal_has_begun_is_not_in_it(damaged: bool) -> None:
     fs = FaultyFileSystem()

@@ -81,7 +81,7 @@ class JournalFiles:
                 self._headers[number] = self._last = header
         oldest = min(self._headers, default=0)
         for number, header in misnamed.items():
-            if not header.number <= oldest < number:  # else it was to be used again, and has no entries yet
+            if not header.number <= min(oldest, number - 1):  # else it was to be used again, and has no entries yet
                 self.unread.append(self._path(number))
 
     def _path(self, number: int) -> str:
@@ -168,6 +168,10 @@ class JournalFiles:
                 return False
             offset = place.next_offset
         return True
+
+    def size(self, partition: str, offset: int, end: int) -> int:
+        """Return the size of the batches of a log with offsets from ``offset`` up to ``end``. Raises OSError."""
+        return sum(place.length for base, place in self._places_of(partition).items() if offset <= base < end)
 
     def sync(self) -> None:
         """Write all valid entries again, and sync them: the earlier run may not have synced them, or have failed to.
