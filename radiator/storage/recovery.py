@@ -146,7 +146,7 @@ def _recover(
         end = 0 if journal.has(log.names.own_name, 0, head.next_offset) else head.next_offset
         log.set_recovered(remembers, end)
         if end:
-            notes.append(_lost_note(directory, 0, end))
+            notes.append(_without_segments_note(directory, head, end))
         return Recovered([], end, 0, destinations)
     log.set_recovered(remembers, 0)
     segments = _sealed_segments(fs, directory, bases)
@@ -172,7 +172,7 @@ def _begin_again(fs: FileSystem, log: Log, head: layout.Head, notes: list[Recove
     with opened(fs, fs.open(layout.segment_path(log.directory, base), create=True)):
         pass
     if base:
-        notes.append(_lost_note(log.directory, 0, base))
+        notes.append(_without_segments_note(log.directory, head, base))
     return [base]
 
 
@@ -446,6 +446,18 @@ def _damage_note(path: str, position: int, end: int, expected: int, found: int) 
 def _lost_note(path: str, expected: int, end: int) -> RecoveryNote:
     text = f"offsets {expected} to {end - 1} were stored and are lost; they are not used again"
     return RecoveryNote(path, text, "damage", expected, end - 1)
+
+
+def _without_segments_note(directory: str, head: layout.Head, end: int) -> RecoveryNote:
+    """Report what is lost below ``end`` if no segment is left: nobody knows where the log began."""
+    known_from = min(head.segment_base, end)
+    if not known_from:
+        return _lost_note(directory, 0, end)
+    text = (
+        f"all segments are missing; offsets below {end} are lost, apart from those below {known_from} that retention "
+        "had removed; they are not used again"
+    )
+    return RecoveryNote(directory, text, "damage", 0, end - 1)
 
 
 def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:

@@ -293,3 +293,29 @@ def test_ids_outlive_a_power_cut_and_a_start_that_is_killed() -> None:
         store, _ = opened(fs, identify=lambda name, block: identity)
         log = store.partition("a", settings)
         assert read_all(log) == {0: b"first"} and log.find_duplicate(identity, WallNs(NOW)) == 0
+
+
+@pytest.mark.parametrize("in_journal", [False, True])
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_log_without_segments_does_not_call_lost_what_retention_may_have_removed(
+    removed: bool, in_journal: bool
+) -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("a", Settings(segment_bytes=1_000 if removed else limits.MIB))
+    for number in range(4):
+        put(log, b"%d" % number * 400, destination="a")
+        commit(store)
+    store.close()
+    if in_journal:
+        store, _ = opened(fs)
+        put(store.partition("a", ALWAYS), b"last", destination="a")
+        commit(store)
+    fs.kill()
+    for path in segments(fs):
+        del fs.nodes[path]
+    store, notes = opened(fs)
+    (note,) = [note for note in notes if note.kind == "damage"]
+    assert (note.first_offset, note.last_offset) == (0, 3), "their ids are forgotten"
+    assert ("apart from those below 3 that retention had removed" in note.text) == removed
+    assert read_all(store.partitions["a"]) == ({4: b"last"} if in_journal else {})
