@@ -30,7 +30,7 @@ from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
 from radiator.storage.dedup import Columns, Dedup
-from radiator.storage.files import FileSystem, opened, replace_file, storage_error, write_all
+from radiator.storage.files import FileSystem, opened, replace_file, storage_error, write_again, write_all
 from radiator.storage.jobs import Job
 from radiator.storage.log import Log
 
@@ -126,6 +126,7 @@ class DedupFile:
         self.stale = True  # the current content is invalid: the whole file must be rewritten
         self.wanted = False  # a block is wanted now, and synced
         self.under_way = False
+        self.inherited = False  # an earlier run wrote it, and may have failed to sync it
         self.covered = 0
         self.synced_to = 0  # as far as a power cut leaves it
         self.blocks_retention = False  # something of the log waits to be removed until the file has its ids
@@ -151,12 +152,13 @@ class DedupFile:
         """
         file = cls()
         file.exists, file.stale, file.restored = exists, not exists, restored
+        file.inherited = exists
         file.covered, file.position, file.entries = covered, position, entries
         return file
 
     def replaced(self, end: int, position: int, entries: int) -> None:
         """Note that a start has written and synced the whole file: it has all ids below offset ``end``."""
-        self.exists, self.stale = True, False
+        self.exists, self.stale, self.inherited = True, False, False
         self.covered = self.synced_to = end
         self.position, self.entries = position, entries
 
@@ -221,6 +223,7 @@ class DedupFile:
             return
         count, whole = len(job.columns[2]), job.position is None
         self.exists, self.stale = True, False
+        self.inherited = self.inherited and not (whole or job.needs_sync)
         self.covered = job.covered
         if whole or job.needs_sync or job.partition.settings.sync.never:
             self.synced_to = job.covered
@@ -231,7 +234,7 @@ class DedupFile:
 class DedupJob(Job):
     """Write one block at ``position``, or the whole file (``position`` None)."""
 
-    __slots__ = ("before", "columns", "covered", "file", "position", "required")
+    __slots__ = ("before", "columns", "covered", "file", "inherited", "position", "required")
     before_entry = True
     partition: RemembersIds
 
@@ -247,6 +250,7 @@ class DedupJob(Job):
         super().__init__(partition, needs_sync=synced and position is not None)
         self.file = file
         self.columns = columns
+        self.inherited = file.inherited
         self.before = file.covered
         self.covered = covered
         self.position = position
@@ -290,6 +294,8 @@ class DedupJob(Job):
         with opened(fs, fs.open(layout.dedup_path(self.partition.log.directory))) as fd:
             write_all(fs, fd, [encode_block(self.before, self.covered, rows_of(self.columns))], position)
             if self.needs_sync:
+                if self.inherited:
+                    write_again(fs, fd, 0, position)
                 fs.fdatasync(fd)
 
     def done(self, now: Now) -> None:

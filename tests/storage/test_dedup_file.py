@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from radiator.clock import WallNs
+from radiator.storage import layout
 from radiator.storage.dedup import Columns
 from radiator.storage.dedup_file import columns_of, decode, encode_block, rows_of
+from radiator.storage.file_partition import FilePartition
+from tests.storage.driving import ALWAYS, NOW, commit, opened
+from tests.storage.faults import Crash, FaultyFileSystem
 
 
 def columns(*offsets: int) -> Columns:
@@ -67,3 +72,29 @@ def test_a_file_that_is_cut_anywhere_has_the_whole_blocks_before(cut: int, rest:
         whole += 1
     assert decoded.end == len(b"".join(THREE[:whole]))
     assert decoded.covered == (None, 10, 20, 30)[whole]
+
+
+def test_a_block_of_an_earlier_run_whose_sync_has_failed_is_written_again_with_the_next() -> None:
+    """The process is killed before it learns of the failure, and the kernel holds the block as if it was written."""
+    fs = FaultyFileSystem()
+    identities = {b"id:0": b"0" * 16, b"id:1": b"1" * 16}
+    for number, block in enumerate(identities):
+        store, _ = opened(fs, identify=lambda name, block: identities[block])
+        log = store.partition("p", ALWAYS)
+        assert isinstance(log, FilePartition)
+        log.append("/queue/a", block, b"", WallNs(NOW))
+        log.remember(identities[block], number)
+        commit(store)
+        assert log.dedup_file is not None
+        log.dedup_file.request_block()
+        log.queue()
+        if number == 0:
+            fs.fail("fdatasync", under="/dedup", fatal=True)
+            with pytest.raises(Crash):
+                commit(store)
+            fs.kill()
+        else:
+            commit(store)
+            assert log.dedup_file.synced_to == 2
+    fs.power_cut()
+    assert decode(bytes(fs.nodes[layout.dedup_path(log.directory)].cache)).covered == 2
