@@ -102,6 +102,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Jou
         found.base_offset = doubtful if position else end_offset
         with contextlib.suppress(FileNotFoundError):
             fs.remove(layout.index_path(log.directory, found.base_offset))
+        log.sync_names()  # a start that finds this segment must find the one before
         fs.rename(path, layout.segment_path(log.directory, found.base_offset))
         log.count_new_name()
         log.sync_names()

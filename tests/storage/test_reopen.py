@@ -528,3 +528,29 @@ def test_a_message_that_waits_to_be_written_does_not_count_as_synced_with_the_ne
     fs.power_cut()
     store, _ = opened(fs)
     assert read_all(store.partitions["p"]) == {0: b"0", 1: b"1"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_new_file_is_not_found_without_the_failed_one_before_it(seed: int) -> None:
+    """The name of a segment could not be synced, and the power fails when the log continues in the next one."""
+    fs = FaultyFileSystem(Random(seed))
+    store, _ = opened(fs)
+    log = store.partition("p", ALWAYS)
+    put(log, b"0")
+    checkpoint(store)
+    for body in (b"1", None):
+        log.request_file()
+        if body is None:
+            fs.fail("sync_dir", under=log.directory)
+        else:
+            put(log, body)
+        commit(store)
+    assert log.failed is not None
+    now = both(NOW + 3_000_000_000)
+    store.tick(now)
+    fs.fail("sync_dir", under=log.directory, fatal=True)
+    with pytest.raises(Crash):
+        commit(store, now)
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert read_all(store.partitions["p"]) == {0: b"0", 1: b"1"}
