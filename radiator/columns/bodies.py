@@ -28,7 +28,13 @@ from radiator.decoder import Decode
 
 REASON_CHARS_MAX: Final = 500
 _EXACT: Final = 1 << 53  # every whole number below it is exact as a double
-_WORDS: Final = ((" | null`", "`"), ("`int | float`", "`int`"), (" - at `$.", " at `"), (" - at `$", " at `$"))
+_WORDS: Final = (
+    (" | null`", "`"),
+    ("`int | float`", "`int`"),
+    (" - at `$.", " at `"),
+    (" - at `$", " at `$"),
+    ("Invalid UTF-8 encoded string", "the body is not UTF-8"),  # before msgspec 0.23 a UnicodeDecodeError
+)
 
 Bad = dict[int, str]  # by row: the reason
 
