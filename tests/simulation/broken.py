@@ -152,9 +152,9 @@ def half_of_an_entry_is_applied(right: Any) -> Any:
     return look
 
 
-@bug(redo, "decode", "plain")
-@bug(redo, "merge_run", "plain")
-@bug(journal_format, "check", "plain")
+@bug(redo, "decode", "repeating")
+@bug(redo, "merge_run", "repeating")
+@bug(journal_format, "check", "repeating")
 def a_torn_entry_is_taken_for_whole(right: Any) -> Any:
     if right is merge_run:
         return lambda data, at, header, end_offset, bytes_max: (None, at)  # each batch by itself
