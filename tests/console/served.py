@@ -54,8 +54,9 @@ class Served(BrokerProcess):
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                with socket.create_connection(("127.0.0.1", self.admin_port), timeout=5):
-                    return
+                for port in (self.admin_port, self.port):
+                    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+                return
             except OSError:
                 assert self.running and time.monotonic() < deadline, self.text()
                 time.sleep(0.01)
