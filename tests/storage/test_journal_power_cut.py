@@ -148,7 +148,7 @@ def test_any_sync_or_write_may_fail(verb: str, error: int, apart: int) -> None:
 
 @APART
 def test_the_process_may_end_with_any_sync_that_fails(apart: int) -> None:
-    """What the next start finds and uses need not be on the disk, although every sync of it succeeds."""
+    """The next start reads bytes that are not on the disk, and a sync of them succeeds without writing them."""
     for nth in range(1, calls("fdatasync"), max(1, apart // 16)):
         world, promises = begun(nth), Promises()
         world.fs.fail("fdatasync", nth, fatal=True)
