@@ -11,7 +11,7 @@ other partitions. The event loop owns it, except ``log``, which belongs to the d
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -639,6 +639,10 @@ class FilePartition(Partition):
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
         """Return the job that reads from ``offset`` on."""
         return self.cold.fetch(self, offset, bytes_max)
+
+    def journaled(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the batches between two offsets that the journal has. Any thread may call it. Raises OSError."""
+        return self.dirty.batches(self.name, start, end)
 
     def fetched(self, job: ReadJob) -> None:
         """Take back a cold read."""

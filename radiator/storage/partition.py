@@ -18,7 +18,7 @@ This module does no I/O. The event loop owns partitions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from radiator import limits
@@ -654,6 +654,10 @@ class Partition(ABC):
     @abstractmethod
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
         """Return a job that reads from ``offset`` on."""
+
+    def journaled(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the batches between two offsets that the journal has: none without files."""
+        return iter(())
 
     @abstractmethod
     def fetched(self, job: ReadJob) -> None:

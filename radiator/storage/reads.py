@@ -9,11 +9,15 @@ no thread.
 ``result`` is one RecordBatch that starts at or before ``offset`` and ends before the next gap; ``skip_to`` is where the
 log continues if ``offset`` itself is lost (retention, or ``damage``). If both are None and there is no ``error``,
 nothing is stored there yet.
+
+The active segment may lack records that were written to it and not synced yet: the system could not write them back,
+and has dropped the pages. The journal still has these records, so they are read from there.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from radiator.clock import Now
@@ -22,6 +26,8 @@ from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.damage import Damage
 from radiator.storage.files import FileSystem, opened, storage_error
+from radiator.storage.format import decode
+from radiator.storage.header import DamagedBatch, decode_header
 from radiator.storage.segment import (
     Location,
     SegmentInfo,
@@ -31,6 +37,7 @@ from radiator.storage.segment import (
     last_offset,
     load_index,
     locate_time,
+    merge_run,
     read_run,
     salt_at,
 )
@@ -53,6 +60,9 @@ class ReadableLog(Protocol):
 
     def newest_first(self) -> list[RecordBatch]:
         """Return the batches in memory."""
+
+    def journaled(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the batches between two offsets that the journal has. Any thread may call it. Raises OSError."""
 
     def fetched(self, job: ReadJob) -> None:
         """Take the result of a cold read."""
@@ -121,6 +131,9 @@ class ReadJob:
             self.error = storage_error(path, "read", error)
         except StorageError as error:
             self.error = type(error)(f"{path}: {error}")
+        else:
+            if self.damage is not None and self.following is None:  # what is sealed is synced
+                self._restore(self.damage)
 
     def _read(self, window: Window) -> None:
         end, batch, after = self._end_of_segment(), None, 0
@@ -154,6 +167,35 @@ class ReadJob:
             if header.base_offset < end:
                 first_byte, end_byte, first = position, position + header.total_len, header.base_offset
         self.damage = Damage(window.path, first_byte, end_byte, first, self.skip_to)
+
+    def _restore(self, damage: Damage) -> None:
+        """Take from the journal what the segment lacks, as far as it is there."""
+        self.damage = self.skip_to = None
+        try:
+            pieces = self._journaled(damage.end_offset)
+            base_offset = decode(pieces[0])[1].base_offset if pieces else damage.end_offset
+            if pieces:
+                self.next_hint = None
+            if base_offset > self.offset:
+                self.skip_to, self.damage = base_offset, damage._replace(end_offset=base_offset)
+                return
+            data = b"".join(pieces)
+            merger, _ = merge_run(data, 0, decode_header(data), damage.end_offset, self.bytes_max)
+        except (OSError, DamagedBatch) as error:  # it is being written, or the disk fails
+            self.error = StorageError(f"{damage}; the journal, which may have them, cannot be read: {error}")
+            return
+        self.result = merger.finish()
+        densify(self.result)
+
+    def _journaled(self, end: int) -> list[bytes]:
+        """Return the first batches that the journal has from ``offset`` to ``end``. Raises OSError."""
+        pieces, size = [], 0
+        for piece in self.partition.journaled(self.offset, end):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= self.bytes_max:
+                break
+        return pieces
 
     def _end_of_segment(self) -> int:
         return self.end_offset if self.following is None else min(self.following, self.end_offset)

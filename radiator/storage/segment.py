@@ -381,15 +381,21 @@ def find_place(window: Window, entries: list[IndexEntry], offset: int, size: int
 
 
 def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:
-    """Return the first offset below ``end_offset`` received at ``receive_ns`` or later, or None."""
+    """Return the first offset below ``end_offset`` received at ``receive_ns`` or later, or None.
+
+    If no batch has the offsets before it, it is the first of them: they may be of that time, too.
+    """
     start, expected = start_from_index(window, index.up_to_time(entries, receive_ns))
     for position, header in whole_batches(window, start, window.fs.size(window.fd), expected):
         if header.base_offset >= end_offset:
-            return None
+            break
         if header.max_receive_ns >= receive_ns:
+            if header.base_offset > expected:
+                return expected
             batch = StoredBatch(window.data, window.at(position, header.total_len), header)
             return batch.offsets()[bisect_left(batch.receive_ns(), receive_ns)]
-    return None
+        expected = last_offset(window, position, header) + 1
+    return expected if expected < end_offset else None
 
 
 def start_from_index(window: Window, entries: list[IndexEntry]) -> tuple[int, int]:

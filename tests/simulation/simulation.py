@@ -8,6 +8,7 @@ fails and when. So a failing seed fails again, and ``trace`` lists the steps bef
     a checkpoint goes one step on, beside them
     a sync or a write fails      the broker is killed / the power fails / a clean restart, between any two steps
     time passes                  intervals end, segments roll
+    a part of the disk fails or is full, clean pages are forgotten, starts end early (``disk_faults``)
 
 In the end the faults stop, the broker starts once more, and last consumers drain the queues.
 """
@@ -31,6 +32,7 @@ from tests.simulation import dead_letters, deliveries
 from tests.simulation.broken import broken
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Checkers, Violation
+from tests.simulation.disk_faults import DiskFaults
 from tests.simulation.endings import drain
 from tests.storage.driving import read_all
 from tests.storage.faults import Crash, FaultyFileSystem
@@ -80,6 +82,7 @@ class Simulation:
         self.checkers = Checkers(lambda partition: "weak" not in partition and "memory" not in partition)
         fs = FaultyFileSystem(Random(seed + 1))
         fs.short_writes = self.random.random() < 0.2
+        self.disk_faults = DiskFaults(fs, Random(seed + 3))
         self.world = World(
             deliveries.recording(CASTS[cast].config) if self.is_recording else CASTS[cast].config,
             fs,
@@ -106,10 +109,14 @@ class Simulation:
                 patch.object(limits, "SEGMENT_COMMITS", CASTS[self.cast].segment_commits),
                 patch.object(limits, "JOURNAL_PASSED_BYTES_MIN", self.passed_bytes_min),
                 patch.object(limits, "SYNC_ALL_LOGS_MIN", self.sync_all_logs_min),
+                self.disk_faults.sizes(),
             ):
                 for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
                     self.power_in -= 1
                     event = "power" if self.power_in == 0 else event
+                    if fault := self.disk_faults.happen():
+                        self.trace.append(fault)
+                        self.counts["disk faults"] += 1
                     self.trace.append(f"{step} {event}")
                     self.counts[event] += 1
                     happen[event]()
@@ -276,21 +283,12 @@ class Simulation:
 
     def _kill(self) -> None:
         self._dies()
-        self._other_rules()
-        self.world.kill()
-        if self.broken == "ids forgotten":
-            for partition in self.world.store.partitions.values():
-                partition.dedup = partition.dedup_file = None
-        self.checkers.died(power_cut=False)
-        self._started()
+        self._starts()
 
     def _power(self) -> None:
         self._dies()
         self._room()  # a full disk is for those that go on
-        self._other_rules()
-        self.world.power_cut()
-        self.checkers.died(power_cut=True)
-        self._started(power_cut=True)
+        self._starts(power_cut=True)
 
     def _restart(self) -> None:
         self._finish_turn()
@@ -302,17 +300,53 @@ class Simulation:
         except StorageError as error:  # a log has failed: it says so, and what was promised is there all the same
             self.trace.append(str(error))
         self._dies()
+        self._starts()
+
+    def _starts(self, power_cut: bool = False) -> None:
+        """Start the broker, after attempts that do not get so far. ``power_cut``: the power has failed."""
         self._other_rules()
-        self.world.kill()
-        self.checkers.died(power_cut=False)
-        self._started()
+        cuts = [power_cut]
+        for _ in range(self.disk_faults.starts_that_end()):
+            self._after(cuts[-1])
+            self.trace.append(f"a start: {self.disk_faults.spoil_start()}")
+            try:
+                self.world.start()
+            except Crash:
+                self.counts["starts killed"] += 1
+                cuts.append(self.disk_faults.power_fails_now())
+            except StorageError as error:
+                self.trace.append(str(error))
+                cuts.append(False)
+            else:
+                cuts.append(False)
+        self._after(cuts[-1])
+        try:
+            self.world.start()
+        except StorageError as error:  # a start needs room
+            self.trace.append(str(error))
+            self._room()
+            self._after(power_cut=False)
+            self.world.start()
+        self._started(any(cuts))
+
+    def _after(self, power_cut: bool) -> None:
+        if power_cut:
+            self.world.fs.power_cut()
+        else:
+            self.world.fs.kill()
 
     def _other_rules(self) -> None:
         """Draw the rules of the next start."""
         if later := CASTS[self.cast].later:
             self.world.config = load_text(self.random.choice(later))
 
-    def _started(self, power_cut: bool = False) -> None:
+    def _started(self, power_cut: bool) -> None:
+        if self.broken == "ids forgotten":
+            for partition in self.world.store.partitions.values():
+                partition.dedup = partition.dedup_file = None
+        power_cut |= self.disk_faults.evicted  # which takes no more than that
+        self.disk_faults.evicted = False
+        self.checkers.died(power_cut)
         self.clock = TrustedClock()
         self._shows()
         self.checkers.started(self.world.store, power_cut)

@@ -29,14 +29,14 @@ SEEDS = os.environ.get("RADIATOR_SEEDS", f"0:{HISTORIES}")
 SEEDS_OF_A_TEST = 20  # about ten seconds
 SLOW_SEEDS = "10000:20000"
 FOUND_BY = {  # seeds whose histories find the bugs that few histories find; tried first
-    "what a sync of everything says is not heard": 110,
-    "a torn entry is taken for whole": 55,
-    "a start trusts the page cache": 34,
-    "what is written counts as synced": 22,
-    "a deleted name keeps its place": 17,
-    "a step of the clock is believed at once": 168,
-    "what has expired is delivered": 12,
-    "what is to wait does not": 6,
+    "what a sync of everything says is not heard": 133,
+    "a torn entry is taken for whole": 14,
+    "a start trusts the page cache": 193,
+    "what is written counts as synced": 51,
+    "a deleted name keeps its place": 6,
+    "a step of the clock is believed at once": 57,
+    "what has expired is delivered": 9,
+    "what is to wait does not": 16,
     "a name is not taken over": 4,
     "the lowest priority goes first": 3,
     "a repeat is receipted when it is written": 3,
@@ -96,9 +96,17 @@ def test_a_history_is_the_same_every_time(cast: str) -> None:
 
 
 QUICK_SEEDS = 4
-PLAIN = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "maintained": 15, "buried": 10}
+FAULTS = {"disk faults": 100, "starts killed": 30}
+PLAIN = FAULTS | {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "maintained": 15, "buried": 10}
 CHOOSY = PLAIN | {"settled": 30, "maintained": 5, "for crew": 50, "moved": 5}
-REPEATING = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "maintained": 15, "durable": 500}
+REPEATING = FAULTS | {
+    "messages": 500,
+    "promised": 200,
+    "settled": 50,
+    "segments": 150,
+    "maintained": 15,
+    "durable": 500,
+}
 
 
 @pytest.mark.parametrize("cast", CASTS)

@@ -12,6 +12,7 @@ have written already, chosen by ``random``: any subset of the unsynced writes, i
     evict(path)     the cache gives up clean pages: what is read then is what the disk has
     crash_at(n)     the n-th verb from now on, whichever it is, is never reached: it raises ``Crash``
     capacity        bytes that all files may have together: beyond it writes come back short, then ENOSPC
+    fill(n, under)  such a capacity, ``n`` bytes from now, of the files whose paths contain ``under``: a quota
     short_writes    every write of more than one byte is cut in two
 
 ``calls`` counts verbs, so that tests can count system calls.
@@ -101,6 +102,7 @@ class FaultyFileSystem:
         self.locked: set[str] = set()
         self.calls: Counter[str] = Counter()
         self.capacity: int | None = None
+        self._capacity_under = ""
         self.descriptors_max: int | None = None  # then there are none: a mapping counts as none here
         self.short_writes = False
         self._next = 3
@@ -130,8 +132,10 @@ class FaultyFileSystem:
         for position, piece in node.pending:
             _apply(node.cache, position, piece)
 
-    def fill(self, room: int = 0) -> None:
-        """The disk is full, but for so many bytes; ``capacity = None`` empties it."""
+    def fill(self, room: int = 0, under: str = "") -> None:
+        """The disk is full, but for so many bytes, for files with ``under`` in their paths; ``capacity = None`` empties
+        it."""
+        self._capacity_under = under
         self.capacity = self._used() + room
 
     @property
@@ -252,12 +256,12 @@ class FaultyFileSystem:
         return bytes(memoryview(self.descriptors[fd][1].cache)[position : position + size])
 
     def pwritev(self, fd: int, pieces: Any, position: int) -> int:
-        self._call("pwritev", self.descriptors[fd][0])
-        node = self.descriptors[fd][1]
+        path, node = self.descriptors[fd]
+        self._call("pwritev", path)
         data = b"".join(pieces)
         if self.short_writes and len(data) > 1:
             data = data[: len(data) // 2]
-        if self.capacity is not None:
+        if self.capacity is not None and self._capacity_under in path:
             room = max(0, self.capacity - self._used()) + max(0, len(node.cache) - position)
             if room <= 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -349,7 +353,8 @@ class FaultyFileSystem:
         assert not self.descriptors[fd][1].pending or not position, "only what is synced can leave the cache"
 
     def _used(self) -> int:
-        return sum(len(node.cache) for node in {id(node): node for node in self.nodes.values()}.values())
+        limited = {id(node): node for path, node in self.nodes.items() if self._capacity_under in path}
+        return sum(len(node.cache) for node in limited.values())
 
     def remove(self, path: str) -> None:
         self._call("remove", path)

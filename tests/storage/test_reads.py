@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from unittest.mock import patch
 
 import pytest
 
 from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.file_partition import FilePartition
+from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.partition import Partition
+from radiator.storage.reads import PositionJob
 from radiator.storage.store import Store
 from tests.clocks import both
-from tests.storage.driving import ALWAYS, NOW, LastOf, answer, commit, opened, put, read_all
+from tests.storage.damaging import without_journal
+from tests.storage.driving import ALWAYS, NOW, LastOf, answer, checkpoint, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 DIRECTORY = layout.partition_path("/data", "q")
@@ -95,6 +100,88 @@ def test_damage_in_a_sealed_segment_is_a_gap_of_one_batch() -> None:
     assert set(read_all(partition)) == set(range(1, 100))
 
 
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_what_the_system_could_not_write_to_a_segment_is_read_from_the_journal(bytes_max: int) -> None:
+    """No sync has told the broker of it yet, and the pages have been dropped: only the journal has the messages."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs, tail_bytes_max=1)
+    partition = store.partition("q", ALWAYS)
+    stored = {number: b"%d" % number for number in range(10)}
+    for number in stored:
+        if number == 5:
+            assert not error_of(checkpoint(store))
+        put(partition, stored[number])
+        commit(store)
+    fs.fail("fdatasync", under="/q/")
+    fd = fs.open(layout.segment_path(DIRECTORY, 0))
+    with suppress(OSError):
+        fs.fdatasync(fd)
+    fs.evict(layout.segment_path(DIRECTORY, 0))
+    found: dict[int, bytes] = {}
+    while len(found) < 10:
+        job = partition.fetch(len(found), bytes_max)
+        job.run()
+        job.done()
+        assert job.result is not None and job.damage is None
+        found |= zip(job.result.offsets, job.result.bodies, strict=True)
+    assert found == stored
+
+
+@pytest.mark.parametrize("lost", [slice(3, 6), slice(3, None)])
+def test_a_time_in_a_damaged_range_leads_to_its_beginning(lost: slice) -> None:
+    """The messages may be in the journal, and if they are lost, the reader is told."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs, tail_bytes_max=1)
+    partition = store.partition("q", ALWAYS)
+    ends = [0]
+    for number in range(10):
+        put(partition, b"%d" % number, at=NOW + 10 * number)
+        commit(store)
+        ends.append(partition.log.position)  # type: ignore[attr-defined]
+    cache = fs.nodes[layout.segment_path(DIRECTORY, 0)].cache
+    first, stop = ends[lost.start], len(cache) if lost.stop is None else ends[lost.stop]
+    cache[first:stop] = bytes(stop - first)
+    found = [answer(PositionJob(partition, NOW + 10 * number)) for number in range(8)]  # type: ignore[arg-type]
+    assert found == [0, 1, 2, 3, 3, 3, 3, 7 if lost.stop else 3]
+
+
+def test_what_the_journal_has_of_a_damaged_range_ends_the_gap() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs, tail_bytes_max=1)
+    partition = store.partition("q", ALWAYS)
+    for number in range(4):
+        put(partition, b"%d" % number)
+        commit(store)
+        if number == 1:
+            checkpoint(store)
+    fs.nodes[store.journal.path(1)].cache[FILE_HEADER_BYTES:] = bytes(100)
+    fs.nodes[layout.segment_path(DIRECTORY, 0)].cache[:] = bytes(100)
+    job = partition.fetch(0)
+    job.run()
+    job.done()
+    assert job.result is None and job.skip_to == 2 and job.damage is not None and job.damage.end_offset == 2
+    assert read_all(partition, memory=False) == {2: b"2", 3: b"3"}
+
+
+def test_a_read_waits_for_a_journal_that_is_being_written() -> None:
+    """A checkpoint releases files between the look for them and the read."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs, tail_bytes_max=1)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"0")
+    commit(store)
+    fs.nodes[layout.segment_path(DIRECTORY, 0)].cache[:] = bytes(100)
+    path = store.journal.path(store.journal.file_number)
+    job = partition.fetch(0)
+    moved = fs.nodes.pop(path)
+    with patch.object(FaultyFileSystem, "listdir", lambda self, directory: [path.rpartition("/")[2]]):
+        job.run()
+    job.done()
+    assert job.error is not None and "journal" in str(job.error) and job.damage is None and job.skip_to is None
+    fs.nodes[path] = moved
+    assert read_all(partition, memory=False) == {0: b"0"}
+
+
 def test_an_error_of_the_disk_is_reported_and_the_next_try_may_work() -> None:
     fs, _, partition = cold(3)
     fs.fail("pread", 1, errno.EIO)
@@ -151,6 +238,7 @@ def test_a_read_of_lost_offsets_leads_to_a_message_that_waits_to_be_written() ->
     partition = with_postponed(fs)
     partition.tail.drop_below(2)
     fs.nodes[f"{partition.directory}/{0:020d}.rlog"].cache.clear()
+    without_journal(fs)
     job = partition.fetch(0)
     job.run()
     job.done()

@@ -71,11 +71,12 @@ def doubtful(fs: FaultyFileSystem, options: Settings = INTERVAL, **store_options
 
 
 def forget_journal(fs: FaultyFileSystem, store: Store) -> None:
-    """Nothing that it has can be read."""
+    """Nothing that it has can be read, now or after a power cut."""
     for number in range(1, store.journal.file_number + 1):
         node = fs.nodes.get(store.journal.path(number))
         if node is not None:
             node.cache[FILE_HEADER_BYTES:] = bytes(len(node.cache) - FILE_HEADER_BYTES)
+            node.disk, node.pending = bytes(node.cache), []
 
 
 TOLD = {number: b"%d" % number for number in range(6)}

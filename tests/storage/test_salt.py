@@ -90,6 +90,7 @@ def damaged_store() -> tuple[FaultyFileSystem, Store, list[int]]:
         commit(store)
         ends.append(partition.log.position)  # type: ignore[attr-defined]
     fs.nodes[SEGMENT].cache[ends[1] - 100] ^= 0x40
+    without_journal(fs)
     return fs, store, ends
 
 
