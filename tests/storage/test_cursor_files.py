@@ -241,6 +241,13 @@ def test_a_snapshot_that_a_start_has_used_outlives_a_power_cut(seed: int) -> Non
         fs.power_cut()
 
 
+def lose_messages(fs: FaultyFileSystem) -> None:
+    """Kill the broker, and remove the segments and the journal, but not the cursors."""
+    fs.kill()
+    for path in [each for each in fs.nodes if each.endswith((".rlog", "/head", ".rjl"))]:
+        del fs.nodes[path]
+
+
 def test_offsets_that_a_cursor_has_settled_are_not_given_again_before_that_is_undone() -> None:
     """The log has lost its end, and there is no room for a snapshot that says so."""
     fs = FaultyFileSystem()
@@ -248,9 +255,7 @@ def test_offsets_that_a_cursor_has_settled_are_not_given_again_before_that_is_un
     put(store.partition("p", NEVER), b"0", b"1")
     store.cursors.open("queue:q", "p", 0).ack([0, 1])
     checkpoint(store)
-    fs.kill()
-    for path in [each for each in fs.nodes if each.endswith((".rlog", "/head", ".rjl"))]:
-        del fs.nodes[path]
+    lose_messages(fs)
     fs.fail("pwritev", error=errno.ENOSPC, under="/cursors/snapshot")
     with pytest.raises(StorageError, match="free space"):
         opened(fs)
@@ -271,9 +276,7 @@ def test_a_delivery_count_of_a_lost_message_is_not_that_of_the_next_one() -> Non
     store.cursors.open("queue:q", "p", 0).set_count(1, 7)
     for _ in range(2):
         checkpoint(store)
-    fs.kill()
-    for path in [each for each in fs.nodes if each.endswith((".rlog", "/head", ".rjl"))]:
-        del fs.nodes[path]
+    lose_messages(fs)
     store, _ = opened(fs)
     put(store.partition("p", NEVER), b"other", b"more")
     commit(store)
