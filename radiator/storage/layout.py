@@ -295,7 +295,7 @@ LISTED_AT = 40  # in the head file
 _LISTED = Struct("<III")  # bytes, crc of them, crc of the 8 bytes before it
 LISTED_BYTES = _LISTED.size
 SYNC_FAILED_AT = LISTED_AT + LISTED_BYTES  # in the head file
-SYNC_FAILED = b"\x01\0\0\0"  # a sync of the active segment has failed, and none has succeeded since
+SYNC_FAILED = b"\x01\0\0\0"  # a sync of the active segment has failed, or may have
 SYNCED = bytes(len(SYNC_FAILED))
 HEAD_BYTES = SYNC_FAILED_AT + len(SYNC_FAILED)
 

@@ -26,7 +26,7 @@ from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
-from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, storage_error, write_again, write_all
+from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, storage_error, write_all
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.segment_states import TRANSITIONS, Event, State
@@ -53,6 +53,7 @@ class Log:
         "index_count",
         "indexed_position",
         "inherited",
+        "marked",
         "name",
         "names",
         "names_made",
@@ -98,6 +99,7 @@ class Log:
         self.unjournaled = False  # the journal lacks some unsynced batches
         self.unpublished = False  # the head does not cover all that was appended
         self.suspect = False  # a sync of this file has failed
+        self.marked = False  # the head tells the next start so: it has failed, or may have
         self.unreadable = 0  # attempts to read a failed file that failed as well
         self.fd = -1
         self.head: memoryview | None = None
@@ -255,7 +257,11 @@ class Log:
         if self.base_offset != base_offset or self.state is State.FAILED or position < self.synced:
             return  # it was sealed since, or synced further
         self.synced, self.synced_offset = position, next_offset
-        self.inherited = self.inherited and self.settings.sync.never
+        self.inherited = False
+        if self.marked and not self.suspect:
+            self.marked = False
+            if self.head is not None:  # else the next write of it says so
+                self.head[layout.SYNC_FAILED_AT : layout.HEAD_BYTES] = layout.SYNCED
         self.sync_required = self.sync_required and position < self.position
         if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
             self.write_index()
@@ -403,7 +409,7 @@ class Log:
         self.state = State.ACTIVE
         self.base_offset = self.next_offset = self.synced_offset = base_offset
         self.position = self.synced = self.index_count = self.unreadable = 0
-        self.inherited = self.unjournaled = self.suspect = False
+        self.inherited = self.unjournaled = self.suspect = self.marked = False
         self.entries = []
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 
@@ -422,9 +428,9 @@ class Log:
 
     def _sync(self, fd: int) -> None:
         self.open_logs.synced()
+        self.sync_begins()
+        self.write_mark()
         try:
-            if self.inherited and self.settings.sync.never:  # neither a checkpoint nor the journal vouches for that
-                write_again(self.fs, fd, 0, self.position)
             self.fs.fdatasync(fd)
             self.check_file(self.base_offset)
         except OSError:
@@ -432,7 +438,7 @@ class Log:
             self._give_up_file()
             raise
         self.synced, self.synced_offset = self.position, self.next_offset
-        self.sync_required = self.inherited = self.unjournaled = False
+        self.sync_required = self.inherited = self.unjournaled = self.marked = False
 
     def _give_up_file(self) -> None:
         self._on(Event.FAIL)
@@ -449,15 +455,25 @@ class Log:
         if self.suspect and base_offset == self.base_offset:
             raise OSError(errno.EIO, "an earlier sync of this file has failed")
 
-    def suspect_file(self, base_offset: int) -> None:
-        """Note that a sync of that segment has failed. Any thread may call it.
+    def sync_begins(self) -> None:
+        """Note that a sync of the active segment begins, which must succeed if the journal lacks some of it.
 
-        If the process is killed before the log continues in another file, the next start must not trust the kernel's
-        pages.
+        The head is marked until then, with ``write_mark``: if the sync fails and the process is killed before it learns
+        of that, the next start must write the segment again instead of trusting the kernel's pages.
         """
+        self.marked = self.marked or self.unjournaled or self.inherited
+
+    def suspect_file(self, base_offset: int) -> None:
+        """Note that a sync of that segment has failed. Any thread may call it."""
         if base_offset != self.base_offset:
             return  # it was sealed, and synced
-        self.suspect = True
+        self.suspect = self.marked = True
+        self.write_mark()
+
+    def write_mark(self) -> None:
+        """Mark the head if a sync of the active segment has failed, or may have. Any thread may call it."""
+        if not self.marked:
+            return
         if self.head is not None:
             with contextlib.suppress(ValueError):  # it was closed just now
                 self.head[layout.SYNC_FAILED_AT : layout.HEAD_BYTES] = layout.SYNC_FAILED
@@ -503,7 +519,6 @@ class Log:
         if entries:
             self.indexed_position = entries[-1].position
         self.failed = None
-        self.suspect = False
         self.publish_head()
 
     def fail(self, doing: str, error: OSError) -> StorageError:
@@ -539,7 +554,7 @@ class Log:
 
     def _head(self, position: int, next_offset: int) -> bytes:
         end = layout.encode_head(self.base_offset, position, next_offset)
-        return end + self.names.vouched + (layout.SYNC_FAILED if self.suspect else layout.SYNCED)
+        return end + self.names.vouched + (layout.SYNC_FAILED if self.marked else layout.SYNCED)
 
     def write_index(self) -> None:
         """Write the buffered index entries. Errors are ignored: the index is a cache."""

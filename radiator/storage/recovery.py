@@ -474,8 +474,9 @@ def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head,
     """Make sure that everything found is on disk, and write the head.
 
     Bytes behind the old head were never covered by a successful sync. If one failed, the kernel may have them as clean
-    pages that are not on disk: a sync alone would succeed and write nothing. So they are written once more. Under
-    ``never`` the head covers more; that is written once more and synced when a receipt needs it (``Log.inherited``).
+    pages that are not on disk: a sync alone would succeed and write nothing. So they are written once more, and so is
+    everything if the head is marked. Under ``never`` the head covers more; that is synced when a receipt needs it
+    (``Log.inherited``), and here with the rest, so that the head is marked until the sync has succeeded.
     """
     wanted = layout.Head(log.base_offset, log.position, log.next_offset)
     failed = layout.sync_failed(raw)
@@ -483,6 +484,8 @@ def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head,
         with opened(fs, fs.open(path)) as fd:
             known = head.segment_base == log.base_offset and not failed
             position = min(head.position, log.position) if known else 0
+            if known:
+                _write_head(fs, log.directory, layout.SYNC_FAILED, layout.SYNC_FAILED_AT)
             write_again(fs, fd, position, log.position)
             fs.fdatasync(fd)
         fs.sync_dir(log.directory)
@@ -507,9 +510,9 @@ def write_records_again(log: Log, offset: int) -> None:
         write_again(fs, fd, entries[-1].position if entries else 0, log.position)
 
 
-def _write_head(fs: FileSystem, directory: str, data: bytes) -> None:
+def _write_head(fs: FileSystem, directory: str, data: bytes, position: int = 0) -> None:
     with opened(fs, fs.open(layout.head_path(directory), create=True)) as fd:
-        write_all(fs, fd, [data], 0)
+        write_all(fs, fd, [data], position)
 
 
 def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Iterable[str]:

@@ -8,6 +8,8 @@ from random import Random
 import pytest
 
 from radiator import limits
+from radiator.config import Settings
+from radiator.storage import layout
 from radiator.storage.journal.checkpoint import RETRY_EVERY_NS
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.store import Store
@@ -171,11 +173,16 @@ def test_a_start_writes_again_what_the_kernel_may_have_given_up(place: str, chec
     assert not notes and list(read_all(store.partitions["p"]).values())[:2] == [b"first", b"second"]
 
 
+@pytest.mark.parametrize("later", [NEVER, ALWAYS])
 @pytest.mark.parametrize("checkpoints", [0, 1])
-def test_a_sync_under_never_covers_what_the_kernel_may_have_given_up(checkpoints: int) -> None:
+@pytest.mark.parametrize("fatal", ["a repeat", "a checkpoint", "a start"])
+def test_a_sync_covers_what_the_kernel_may_have_given_up_under_never(
+    later: Settings, checkpoints: int, fatal: str
+) -> None:
     """No journal has it any more, and the process was killed before it learned that the segment's sync had failed.
 
-    After the restart a checkpoint syncs the segment, for a later message, before the repeat of the first one does.
+    After the restart, maybe under another rule, a checkpoint syncs the segment, for a later message, before the repeat
+    of the first one does.
     """
     fs = FaultyFileSystem()
     store, _ = opened(fs)
@@ -185,19 +192,31 @@ def test_a_sync_under_never_covers_what_the_kernel_may_have_given_up(checkpoints
         put(store.partition("other", ALWAYS), b"")
         store.journal.wants_checkpoint = True
         attempt(store, number)
-    log.wait_point(0, True)
+    if fatal == "a start":
+        fs.kill()
+        head = fs.nodes[layout.head_path("/data/partitions/p")].cache
+        head[:] = (layout.encode_head(0, 1, 0) + bytes(len(head)))[: len(head)]
     fs.fail("fdatasync", under="/p/", fatal=True)
     with pytest.raises(Crash):
+        if fatal == "a start":
+            opened(fs)
+        if fatal == "a repeat":
+            log.wait_point(0, True)
+            commit(store)
+        put(log, b"durable")
+        log.open_batch.request_sync()
         commit(store)
+        store.journal.wants_checkpoint = True
+        attempt(store, 3)
     fs.kill()
     store, _ = opened(fs)
-    log = store.partition("p", NEVER)
+    log = store.partition("p", later)
     for number in range(checkpoints):
         put(log, b"later")
         log.open_batch.request_sync()
         commit(store)
-        assert attempt(store, 3 + number)
-    assert log.wait_point(0, True) is not None
+        assert attempt(store, 4 + number)
+    log.wait_point(0, True)
     assert error_of(commit(store)) is None and log.wait_point(0, True) is None
     fs.power_cut()
     store, notes = opened(fs)

@@ -134,6 +134,7 @@ class Checkpoint:
 
     def _sync(self, target: Target) -> None:
         fs, log = self._fs, target.log
+        log.write_mark()
         try:
             if target.names:
                 fs.sync_dir(log.directory)
@@ -274,6 +275,7 @@ class Checkpoints:
                 incomplete = True
                 self._dirty.written(log)
             elif log.syncs:
+                log.sync_begins()
                 names = log.names_made if log.names_synced < log.names_made else 0
                 targets.append(Target(log, log.base_offset, log.position, log.next_offset, names))
             else:
