@@ -123,7 +123,7 @@ class Stored:
         self._request.refuse(ProtocolError("storage", "the change could not be stored", what))
 
 
-def pause(broker: Services, request: Request) -> None:
+def pause(broker: Services, request: Request) -> Work | None:
     """Deliver no more messages of a queue (``queues.pause``), also after a restart.
 
     Raises:
@@ -132,14 +132,15 @@ def pause(broker: Services, request: Request) -> None:
     name = request.text("name")
     cursor, queue = _find(broker, request, name)
     if queue is None:
-        raise _no_queue(name)
+        return _refuse_unknown(broker, request, name)
     queue.pause()
     pauses = broker.registry.pauses
     pauses.pause(cursor, request.now.wall)
     _answer(broker, request, cursor, {"name": name, "paused": True})
+    return None
 
 
-def resume(broker: Services, request: Request) -> None:
+def resume(broker: Services, request: Request) -> Work | None:
     """Deliver the messages of a queue again (``queues.resume``). A queue that is not paused is left as it is.
 
     Raises:
@@ -152,13 +153,23 @@ def resume(broker: Services, request: Request) -> None:
         queue.resume()
         broker.ready.queue(queue)
     elif not pauses.has(cursor):
-        raise _no_queue(name)
+        return _refuse_unknown(broker, request, name)
     pauses.remove(cursor)
     _answer(broker, request, cursor, {"name": name, "paused": False})
+    return None
 
 
-def _no_queue(name: str) -> ProtocolError:
-    return ProtocolError("not-found", f"there is no queue {name[:200]!r}", "`radiator ls --url ADDRESS` lists them.")
+def _refuse_unknown(broker: Services, request: Request, name: str) -> Work:
+    """Refuse a request for a queue or durable subscription that does not exist, in steps.
+
+    Raises:
+        ProtocolError: Always, with the closest name that the client may pause.
+    """
+    if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)):
+        raise (yield from suggestions.not_found(broker, "cursor", name, broker.durable.by_key))
+    name = name.removeprefix(cursor_names.QUEUE)
+    shown = partial(request.session.rights.may, "admin")
+    raise (yield from suggestions.not_found(broker, "queue", name, broker.destinations, shown))
 
 
 def _answer(broker: Services, request: Request, cursor: str, fields: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ CLOSE: Final = 0.75
 LISTED_BY: Final = {
     **dict.fromkeys(("queue", "destination"), "`radiator ls --url ADDRESS` lists them."),
     "client": "`radiator clients` lists them.",
+    "cursor": "`radiator cursors ls` lists them.",
 }
 
 
@@ -31,7 +32,7 @@ def not_found(
 
     Args:
         broker: The services of the broker.
-        what: What the name is of: ``queue``, ``session``.
+        what: What the name is of: a key of ``LISTED_BY``.
         name: The unknown name.
         names: The names that exist.
         shown: Returns True if the user may see a name.

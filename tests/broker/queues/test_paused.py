@@ -283,7 +283,7 @@ def test_durable_subscriptions_and_groups_are_paused_by_the_name_of_their_cursor
         ("/queue/none", "not-found", "there is no queue"),
         ("/topic/t", "unsupported", "is a topic"),
         ("/queue/orders", "unsupported", "has fan_out"),
-        ("sub:none", "not-found", "there is no queue"),
+        ("sub:none", "not-found", "there is no cursor"),
     ],
 )
 def test_what_cannot_be_paused_is_refused(world: World, name: str, code: str, words: str) -> None:
@@ -293,6 +293,27 @@ def test_what_cannot_be_paused_is_refused(world: World, name: str, code: str, wo
     world.settle()
     error = pause(world, name)["error"]
     assert (error["code"], words in error["message"]) == (code, True)
+
+
+@pytest.mark.parametrize("verb", ["queues.pause", "queues.resume"])
+def test_an_unknown_name_is_answered_with_the_closest_one_that_the_client_may_pause(world: World, verb: str) -> None:
+    client = world.connect()
+    client.publish("/queue/jobs", "1")
+    client.publish("/queue/mine.jobs", "1")
+    client.subscribe("/topic/t", subscription_name="billing")
+    world.settle()
+
+    def refused(name: str) -> tuple[str, str]:
+        error = ask(client, verb, name=name)["error"]
+        return error["code"], error["detail"]
+
+    assert refused("/queue/job") == refused("queue:/queue/job") == ("not-found", "Did you mean '/queue/jobs'?")
+    assert refused("sub:biling") == ("not-found", "Did you mean 'sub:billing'?")
+    assert refused("/queue/other") == ("not-found", "`radiator ls --url ADDRESS` lists them.")
+    assert refused("group:other") == ("not-found", "`radiator cursors ls` lists them.")
+    client.become(rights=Rights({"admin": ["/queue/mine.*", "/queue/job"]}))
+    assert refused("/queue/mine.job") == ("not-found", "Did you mean '/queue/mine.jobs'?")
+    assert refused("/queue/job") == ("not-found", "`radiator ls --url ADDRESS` lists them.")
 
 
 def test_a_temporary_queue_cannot_be_paused(world: World) -> None:
