@@ -37,6 +37,7 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
     A running broker can empty queues only, for a user with the admin right. With --data, and no broker running, both
     are possible.
     """
+    from radiator.broker.logs import cursor_names
     from radiator.routing.pattern import is_pattern
     from radiator.routing.rules import kind_of
 
@@ -45,6 +46,12 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
     queue = kind_of(destination) == "queue"
     if data is not None:
         check_store(data)
+    elif destination.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)):
+        raise CommandFailed(
+            USAGE,
+            f"{destination} is a cursor, and purge takes a queue. `radiator cursors set {destination} next` skips all "
+            "its messages",
+        )
     elif not queue:
         raise CommandFailed(
             USAGE,

@@ -59,6 +59,15 @@ def test_a_name_that_does_not_exist_is_not_found_and_the_closest_one_is_shown(
     assert bodies(address, "/queue/spelt") == ["stays"]
 
 
+@pytest.mark.parametrize("name", ["sub:billing", "group:workers"])
+@pytest.mark.parametrize("confirmed", [["--yes"], []])
+def test_a_cursor_cannot_be_purged_and_the_command_that_skips_its_messages_is_shown(
+    name: str, confirmed: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["purge", name, *confirmed]) == 2
+    assert f"{name} is a cursor" in (err := capfd.readouterr().err) and f"`radiator cursors set {name} next`" in err
+
+
 def test_messages_in_flight_are_left_and_reported(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     with connect(address) as connection:
         connection.send_many([("/queue/held", b"%d" % number) for number in range(5)])
