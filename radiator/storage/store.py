@@ -214,8 +214,9 @@ class Store:
                     raise
                 failed = storage_error(directory, "write the snapshot", error)
                 cursors.fail(failed)
+                text = str(failed).removeprefix(f"{directory}: ")  # the note has the path
                 notes.append(
-                    RecoveryNote(directory, f"{failed}; acknowledgements are not stored until there is room", "cursors")
+                    RecoveryNote(directory, f"{text}; acknowledgements are not stored until there is room", "cursors")
                 )
         else:
             self.fs.sync_dir(directory)  # an earlier run may have renamed the snapshot and failed to

@@ -269,6 +269,20 @@ def test_offsets_that_a_cursor_has_settled_are_not_given_again_before_that_is_un
     assert cursor is not None and cursor.floor == 0 and len(read_all(store.partitions["p"])) == 2
 
 
+def test_the_note_about_a_snapshot_without_room_names_its_directory_once() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("p", NEVER), b"0")
+    store.cursors.open("queue:q", "p", 0).ack([0])
+    commit(store)
+    fs.kill()
+    fs.fail("pwritev", error=errno.ENOSPC, under="/cursors/snapshot")
+    store, notes = opened(fs)
+    (note,) = map(str, notes)
+    path = store.cursors.directory
+    assert note.startswith(f"{path}: cannot write the snapshot: ") and note.count(path) == 1
+
+
 def test_a_delivery_count_of_a_lost_message_is_not_that_of_the_next_one() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
