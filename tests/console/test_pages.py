@@ -113,6 +113,13 @@ def test_each_page_fits_the_window(browser: Browser, served: Served, width: int,
     assert (sum(map(int, background.strip("rgb()").split(","))) < 200) is dark
 
 
+def test_the_number_of_destinations_on_the_overview_says_that_it_has_temporary_queues(
+    browser: Browser, served: Served
+) -> None:
+    browser.open(f"{served.url}#/overview")
+    browser.see("with temporary queues")  # the page has one itself, and the list of destinations does not show it
+
+
 def test_the_choice_of_colours_lasts(browser: Browser, served: Served) -> None:
     from selenium.webdriver.support.ui import Select
 

@@ -41,7 +41,12 @@ NOW: Final = (
         lambda broker: len(broker.sessions),
         prometheus="connections",
     ),
-    _now("destinations", "destinations", "Destinations that exist.", lambda broker: len(broker.destinations)),
+    _now(
+        "destinations",
+        "destinations",
+        "Destinations that exist, temporary queues among them.",
+        lambda broker: len(broker.destinations),
+    ),
     _now(
         "durable_subscriptions",
         "subscriptions",

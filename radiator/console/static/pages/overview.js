@@ -73,7 +73,7 @@ export function Overview() {
         <${Tile} label="Acknowledged" value=${perSecond(rates.acknowledged)} note=${`${count(counters.acks)} in total`} />
         <${Tile} label="Received" value="${bytes(rates.published_bytes)}/s" />
         <${Tile} label="Connections" value=${count(now.sessions)} note=${`${count(now.durable_subscriptions)} durable names`} />
-        <${Tile} label="Destinations" value=${count(now.destinations)} />
+        <${Tile} label="Destinations" value=${count(now.destinations)} note="with temporary queues" />
         <${Tile} label="Disk free" value=${disk ? bytes(disk.free) : "–"} note=${left === null ? "" : `${Math.round(left * 100)} % of ${bytes(disk.size)}`} bad=${left !== null && left < 0.05} />
       <//>
     <//>
