@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from radiator.cli.common import say
+from radiator.routing.pattern import WILDCARDS, has_wildcard_character, segments
 
 KINDS = ("queue", "topic")
 ADDRESS = re.compile(r"[\w.-]+:\d{2,5}|[\w+]+://.*")  # as --url takes it
@@ -22,9 +23,16 @@ def warn_of_slips(names: Iterable[str]) -> None:
 
 
 def suggestion(name: str) -> str | None:
-    """Return a hint for a name without a prefix, or like a mistyped ``/queue/NAME``, ``/topic/NAME`` or address."""
+    """Return a hint for a name that is probably mistyped, or None.
+
+    Such a name has no prefix, is like ``/queue/NAME``, ``/topic/NAME`` or an address, or has a wildcard character
+    inside a segment.
+    """
     if ADDRESS.fullmatch(name):
         return f"{name} is a destination here; give the broker with --url"
+    for part in segments(name.replace(",", "/")):
+        if part not in WILDCARDS and has_wildcard_character(part):
+            return f"{part} in {name} is a plain name: a wildcard is a whole segment"
     first, _, rest = name.lstrip("/").partition("/")
     close = difflib.get_close_matches(first.lower(), KINDS, n=1, cutoff=ALIKE)
     if not close and name[:1].isalnum():

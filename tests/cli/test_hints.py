@@ -29,6 +29,8 @@ TOPIC = "; it is a topic, as the names of queues begin with /queue/"
         ("127.0.0.1:61613", "127.0.0.1:61613 is a destination here; give the broker with --url"),
         ("stomp://broker", "stomp://broker is a destination here; give the broker with --url"),
         ("/queue/", "/queue/ has no name after the prefix /queue/; did you mean /queue/NAME?"),
+        ("/topic/a*", "a* in /topic/a* is a plain name: a wildcard is a whole segment"),
+        ("/queue/a.*b/c", "*b in /queue/a.*b/c is a plain name: a wildcard is a whole segment"),
         ("/queues", "/queues has no name after the prefix /queue/; did you mean /queue/NAME?"),
     ],
 )
@@ -37,7 +39,20 @@ def test_a_slip_gets_a_hint(name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/queue/a", "/topic/a/b", "/topic/>", "#", "*", ">", "/temp-queue/a", "/quote/a", "/a", ""]
+    "name",
+    [
+        "/queue/a",
+        "/topic/a/b",
+        "/topic/>",
+        "/queue/>,/topic/a.*/b",
+        "#",
+        "*",
+        ">",
+        "/temp-queue/a",
+        "/quote/a",
+        "/a",
+        "",
+    ],
 )
 def test_other_names_get_none(name: str) -> None:
     assert suggestion(name) is None
