@@ -52,6 +52,9 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
             f"{destination} is a cursor, and purge takes a queue. `radiator cursors set {destination} next` skips all "
             "its messages",
         )
+    elif destination.startswith(cursor_names.QUEUE):
+        name = destination.removeprefix(cursor_names.QUEUE)
+        raise CommandFailed(USAGE, f"{destination} is a cursor, and purge takes a queue, such as {name}")
     elif not queue:
         raise CommandFailed(
             USAGE,

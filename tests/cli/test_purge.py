@@ -68,6 +68,12 @@ def test_a_cursor_cannot_be_purged_and_the_command_that_skips_its_messages_is_sh
     assert f"{name} is a cursor" in (err := capfd.readouterr().err) and f"`radiator cursors set {name} next`" in err
 
 
+def test_the_cursor_of_a_queue_cannot_be_purged_and_the_queue_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["purge", "queue:/queue/jobs", "--yes"]) == 2
+    expected = "radiator: queue:/queue/jobs is a cursor, and purge takes a queue, such as /queue/jobs\n"
+    assert capfd.readouterr().err == expected
+
+
 def test_messages_in_flight_are_left_and_reported(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     with connect(address) as connection:
         connection.send_many([("/queue/held", b"%d" % number) for number in range(5)])
