@@ -561,6 +561,23 @@ def test_the_page_goes_on_after_a_restart_of_the_broker(browser: Browser, tmp_pa
     assert broker.stop() == 0, broker.text()
 
 
+def test_a_page_that_is_left_disconnects_and_connects_again_when_the_user_goes_back(
+    browser: Browser, served: Served
+) -> None:
+    def connections() -> int:
+        return len(served.ask("clients.ls")["clients"]) - 1  # without this request's own
+
+    browser.open(f"{served.url}#/messages?d=/topic/left&live=true")
+    browser.until(lambda: subscribed(served, "/topic/left"), "expected the page to follow")
+    browser.driver.get("about:blank")
+    browser.until(lambda: connections() == 0, "expected no connection of a page that was left")
+    browser.driver.back()
+    browser.until(lambda: subscribed(served, "/topic/left"), "expected the page to follow again")
+    served.fill({"/topic/left": [b"after the return"]})
+    browser.see("after the return")
+    browser.until(lambda: "is lost" not in browser.text, "expected the page to connect again")
+
+
 @pytest.mark.parametrize("page", ["overview", "messages?d=/topic/live&live=true", "letters", "clients"])
 def test_each_page_has_new_figures_after_a_restart(browser: Browser, tmp_path: Path, page: str) -> None:
     news = {  # what a client does after the restart, and the page shows

@@ -17,6 +17,8 @@ class BrokerError extends Error {
   }
 }
 
+const links = new Set(); // those that are open or being opened
+
 const closed = () => new BrokerError("closed", "the connection to the broker was lost");
 
 class Link {
@@ -58,12 +60,14 @@ class Link {
       };
       client.onWebSocketClose = () => {
         const wasOpen = this.open;
+        links.delete(this);
         this.open = false;
         client.deactivate();
         this._failAll(this.error || closed());
         reject(this.error || closed());
         if (wasOpen) this._onClose(this.error);
       };
+      links.add(this);
       client.activate();
     });
   }
@@ -152,6 +156,11 @@ class Link {
   close() {
     this.open = false;
     this._failAll(closed());
+    this.disconnect();
+  }
+
+  // Ends the connection as if it were lost.
+  disconnect() {
     this._client.deactivate();
   }
 }
@@ -276,4 +285,9 @@ document.addEventListener("visibilitychange", () => {
     attempt = 0;
     open();
   }
+});
+
+// A browser may keep a page that the user has left, to show it again by the back button, and its connections with it.
+window.addEventListener("pagehide", () => {
+  for (const link of links) link.disconnect();
 });
