@@ -83,7 +83,10 @@ def check(config: Config) -> None:
             parse(entry, WallNs(0))
         except ProtocolError as error:
             where = f"{config.source or 'configuration'}:{entry.line}: subscriptions[{index}]"
-            faults.append(f"{where}: {error.message} {error.detail}".rstrip())
+            text = error.message.removeprefix("header ")  # the keys have the names of headers
+            if error.detail:
+                text += f"\n{error.detail}" if "\n" in error.detail else f": {error.detail}"  # a selector with a mark
+            faults.append(f"{where}: {text}")
     if faults:
         raise ConfigError("\n".join(faults))
 

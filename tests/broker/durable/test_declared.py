@@ -191,6 +191,20 @@ def test_a_fault_in_the_list_is_reported_with_its_line(text: str, words: str) ->
     assert "x.yaml:1: subscriptions[" in str(caught.value) and words in str(caught.value)
 
 
+def test_a_fault_names_the_key_and_what_was_expected() -> None:
+    text = """
+subscriptions:
+  - {name: a, destination: /topic/a, start: soon}
+  - {name: b, destination: /topic/a, selector: "size >"}
+"""
+    with pytest.raises(ConfigError) as caught:
+        declared.check(load_text(text, "x.yaml"))
+    start, selector, *marked = str(caught.value).splitlines()
+    assert start.startswith("x.yaml:3: subscriptions[0]: start: not a position: 'soon': Expected one of: first, ")
+    assert selector.startswith("x.yaml:4: subscriptions[1]: selector: at character 7 expected ")
+    assert marked == ["size >", "      ^"]
+
+
 def test_the_admin_channel_applies_them(world: World) -> None:
     client = world.connect()
 
