@@ -318,6 +318,8 @@ class Log:
         self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)
         self.map_head()
         self.names_made += new
+        if new and self.next_offset:  # the segment before may be rewritten: then it no longer ends where the head says
+            self.publish_head()
 
     def make_directory(self) -> None:
         """Make the directory of the log if it does not exist; the next checkpoint syncs its name. Raises OSError."""

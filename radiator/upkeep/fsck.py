@@ -488,9 +488,7 @@ def _unreadable(path: str, error: OSError) -> Finding:
 
 def _bounds(base: int, size: int, following: int | None, head: layout.Head | None, live: bool) -> tuple[int, Committed]:
     """Return how much of a segment is checked, and up to where it must be whole."""
-    if head is None:
-        return size, Committed(size, following, following)
-    if base < head.segment_base:
+    if head is None or following is not None:  # what is sealed may have been rewritten since the head was written
         return size, Committed(size, following, following)
     if base == head.segment_base:
         return min(head.position, size) if live else size, Committed(head.position, head.next_offset, following)

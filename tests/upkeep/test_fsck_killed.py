@@ -8,6 +8,7 @@ import pytest
 
 from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout, reader
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.store import Store
 from radiator.upkeep.backup import back_up
 from radiator.upkeep.fsck import Fsck
@@ -125,3 +126,35 @@ def test_the_manifest_of_a_backup_belongs_there() -> None:
     assert kinds(fs, "/copy") == []
     fs.lock("/copy")  # as a broker does that was started there
     assert kinds(fs, "/copy") == ["foreign"]
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_sealed_segment_may_be_rewritten_before_the_next_message(older: bool) -> None:
+    """``older``: the head still names it, as after a kill when the next segment had just been created."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("a", Settings(compress="zstd"))
+    assert isinstance(partition, FilePartition)
+    bodies = {number: b"%d" % number * 100 for number in range(20)}
+    for body in bodies.values():
+        put(partition, body)
+        commit(store)
+    head = fs.nodes[layout.head_path(partition.directory)]
+    before = bytes(head.cache)
+    partition.roll_wanted = True
+    partition.queue()
+    commit(store)
+    store.maintenance.plan_now(partition, both(NOW))
+    while (job := store.maintenance.take()) is not None:
+        job.run(lambda: True)
+        store.maintenance.done(job, both(NOW))
+    assert store.maintenance.rewritten_in(partition) == 1
+    if older:
+        fs.kill()
+        head.cache[:] = before
+        assert set(kinds(fs)) == {"decided"}
+    else:
+        assert list(Fsck("/data", fs).run()) == []
+    assert back_up(fs, "/data", "/copy", now_ns=NOW, version="1").manifest.whole_transactions
+    store, notes = opened(fs, "/copy")
+    assert not notes and read_all(store.partitions["a"]) == bodies
