@@ -35,7 +35,7 @@ from radiator.storage.journal.format import (
 from radiator.storage.journal.reading import JournalFiles, end_of
 from radiator.storage.layout import Head
 from radiator.storage.reader import read_head
-from radiator.storage.segment import Window, last_offset, whole_batches
+from radiator.storage.segment import Window, find_place, last_offset, load_index, whole_batches
 from radiator.upkeep.cursor_copy import CursorCopy, read_cursors
 
 TRIES_MAX = 10  # a checkpoint is made every few seconds at most
@@ -118,7 +118,7 @@ def _missing_entries(
     ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
     found: list[Entry] = []
     last: tuple[int, int] | None = None
-    at_first = dict(ends) if fs.is_locked(root) else _whole_to(fs, root, heads)
+    at_first = ends | _whole_to(fs, root, heads)
     removed = _removals(fs, root)
     batches = [entry._replace(cursors=b"") for entry in decided]  # ``cursors`` has their acks
     for entry in [*batches, *JournalFiles(fs, root).entries()]:
@@ -136,18 +136,33 @@ def _missing_entries(
 
 
 def _whole_to(fs: FileSystem, root: str, heads: dict[str, Head | None]) -> dict[str, int]:
-    """Return up to where the segments of a stopped broker have everything, by partition.
+    """Return up to where the segments have everything that the journal may have, by partition.
 
-    A power failure may have taken what lies below a head. A start gets it from the journal.
+    A power failure may have taken what lies below a head, or the system may have failed to write it to the segment. A
+    start gets it from the journal.
     """
     found: dict[str, int] = {}
-    for name, head in heads.items() if JournalFiles(fs, root) else ():
-        if head is not None:
-            end = head.segment_base
-            for place in _behind(fs, layout.partition_path(root, name), Head(end, 0, end)):
-                end = place.next_offset
-            found[name] = min(end, head.next_offset)
+    for name, first in JournalFiles(fs, root).starts().items():
+        head, directory = heads.get(name), layout.partition_path(root, name)
+        if head is None:
+            continue
+        place = _place_of(fs, directory, head.segment_base, first)
+        end = place.next_offset
+        for place in _behind(fs, directory, place):
+            end = place.next_offset
+        found[name] = min(end, head.next_offset)
     return found
+
+
+def _place_of(fs: FileSystem, directory: str, base: int, offset: int) -> Head:
+    """Return the end of the whole batches before ``offset`` in a segment: its beginning, if it begins behind that."""
+    if base not in segment_bases(fs, directory):
+        return Head(base, 0, base)
+    path = layout.segment_path(directory, base)
+    with opened(fs, fs.open_read(path)) as fd:
+        window = Window(fs, fd, path=path)
+        found = find_place(window, load_index(fs, directory, base), offset, fs.size(fd))
+    return Head(base, found.before, found.expected)
 
 
 def _parts_above(

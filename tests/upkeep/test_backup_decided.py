@@ -360,3 +360,20 @@ def test_what_has_passed_the_journal_by_is_in_it_if_something_behind_it_is(
     copy = restored(fs)
     assert bodies(copy.partitions["a"]) == wanted
     assert bodies(copy.partitions["b"]) == [b"part"]
+
+
+def test_what_the_system_could_not_write_to_a_segment_is_taken_from_the_journal() -> None:
+    """No sync has told the broker of it yet, and the pages have been dropped."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    path = layout.segment_path(layout.partition_path("/data", "a"), 0)
+    log = store.partition("a", ALWAYS)
+    for number in range(10):
+        if number == 3:
+            checkpoint(store)
+        put(log, b"%d" % number)
+        commit(store)
+        if number == 6:
+            fs.nodes[path].pending.clear()
+            fs.evict(path)
+    assert bodies(restored(fs).partitions["a"]) == [b"%d" % number for number in range(10)]

@@ -125,6 +125,10 @@ class JournalFiles:
                 expected = void_from
         self.next_entry = expected or 1
 
+    def starts(self) -> dict[str, int]:
+        """Return the offset of the first batch of each log. Raises OSError."""
+        return {name: min(found) for name, found in self._all_places().items()}
+
     def ends(self) -> dict[str, int]:
         """Return the offset behind the last batch of each log. Raises OSError."""
         return {name: max(place.next_offset for place in found.values()) for name, found in self._all_places().items()}
