@@ -204,8 +204,12 @@ class Repair:
     def _index(self, partition: PartitionCheck, segment: SegmentCheck) -> Iterator[str]:
         path = layout.index_path(partition.directory, segment.base_offset)
         if any(finding.path == path and finding.kind == "index" for finding in segment.findings):
-            self._replace(path, index.encode_head(segment.base_offset) + index.encode_entries(segment.entries))
-            yield f"{path}: written again, {len(segment.entries)} entries"
+            decided = [finding.first_offset for finding in partition.findings if finding.kind == "decided"]
+            stop = min((first for first in decided if first is not None), default=segment.next_offset)
+            # A start reads the last segment from the last entry on, so there is none behind what it has to restore.
+            entries = [entry for entry in segment.entries if entry.base_offset < stop]
+            self._replace(path, index.encode_head(segment.base_offset) + index.encode_entries(entries))
+            yield f"{path}: written again, {len(entries)} entries"
 
     def _replace(self, path: str, data: bytes) -> None:
         self._run(path, "write", replace_file, self.fs, path, data)

@@ -6,9 +6,11 @@ import errno
 
 import pytest
 
+from radiator import limits
 from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout, reader
 from radiator.storage.file_partition import FilePartition
+from radiator.storage.files import opened as opened_file
 from radiator.storage.store import Store
 from radiator.upkeep.backup import back_up
 from radiator.upkeep.fsck import Fsck
@@ -158,3 +160,28 @@ def test_a_sealed_segment_may_be_rewritten_before_the_next_message(older: bool) 
     assert back_up(fs, "/data", "/copy", now_ns=NOW, version="1").manifest.whole_transactions
     store, notes = opened(fs, "/copy")
     assert not notes and read_all(store.partitions["a"]) == bodies
+
+
+def test_a_repair_hides_nothing_that_only_the_journal_has_behind_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start reads a segment from the last entry of its index on. A power failure has taken a page, the index and
+    the last heads."""
+    monkeypatch.setattr(limits, "INDEX_INTERVAL_BYTES", 1)
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("a", ALWAYS)
+    assert isinstance(log, FilePartition)
+    ends = [0]
+    for number in range(4):
+        put(log, b"%d" % number)
+        commit(store)
+        ends.append(log.log.position)
+    fs.kill()
+    with opened_file(fs, fs.open(layout.index_path(log.directory, 0), create=True)) as index:
+        fs.pwritev(index, [bytes(100)], 0)
+    fs.nodes[layout.head_path(log.directory)].cache[:] = layout.encode_head(0, ends[1], 1).ljust(layout.HEAD_FILE_BYTES, b"\0")
+    fs.nodes[layout.segment_path(log.directory, 0)].cache[ends[1] : ends[2]] = bytes(ends[2] - ends[1])
+    with Repair("/data", both(NOW), fs) as repair:
+        list(repair.run(*repair.check()))
+    assert kinds(fs) == []
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["a"]) == {number: b"%d" % number for number in range(4)}
