@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from radiator.storage import layout, removal, transaction_log
 from radiator.storage.files import FileSystem, opened
@@ -47,14 +48,14 @@ class ConsistentPoint:
 
     Attributes:
         cursors: The cursors.
-        heads: By partition, where its log ends, if it has committed messages; None if ``head`` is missing or damaged.
+        heads: By partition, where its log ends, if it has committed messages; None if there is only a damaged ``head``.
         journal: A journal file with what is decided and lies above the heads; empty if there is nothing.
         decided: The partitions that the journal names, which the copy must have, and where they end with the journal.
         whole: Whether each transaction is in the copy as a whole or not at all.
     """
 
     cursors: CursorCopy
-    heads: dict[str, Head | None]  # by partition, if anything is committed there; None: the file is lost or damaged
+    heads: dict[str, Head | None]  # by partition, if anything is committed there; None: only a damaged file is left
     journal: bytes  # a journal file with the decided entries above the heads; empty if there are none
     decided: dict[str, int]  # the partitions that it names, which must be there for it, and where they end by it
     whole: bool  # each transaction is in it as a whole or not at all
@@ -199,18 +200,19 @@ def _head_at(fs: FileSystem, directory: str, head: Head | None, offset: int) -> 
     return next((place for place in places if place.next_offset == offset), None)
 
 
-def _behind(fs: FileSystem, directory: str, head: Head) -> Iterator[Head]:
-    """Yield the end of each batch behind ``head`` that follows without a gap."""
+def _behind(fs: FileSystem, directory: str, head: Head, across_damage: bool = False) -> Iterator[Head]:
+    """Yield the end of each batch behind ``head``, up to the first gap or across it."""
     expected = head.next_offset
-    for base in segment_bases(fs, directory):
-        if base < head.segment_base:
-            continue
+    bases = [base for base in segment_bases(fs, directory) if base >= head.segment_base]
+    for base, following in zip_longest(bases, bases[1:]):
         path = layout.segment_path(directory, base)
         with opened(fs, fs.open_read(path)) as fd:
             window = Window(fs, fd, path=path)
             position = head.position if base == head.segment_base else 0
             for place, header in whole_batches(window, position, fs.size(fd), expected):
-                if header.base_offset != expected:
+                if following is not None and header.base_offset >= following:
+                    break  # left over from a failed sync
+                if header.base_offset != expected and not across_damage:
                     return
                 expected = last_offset(window, place, header) + 1
                 yield Head(base, place + header.total_len, expected)
@@ -263,18 +265,24 @@ def _removals(fs: FileSystem, root: str) -> removal.Intent | None:
 
 
 def _end(fs: FileSystem, name: str, directory: str) -> dict[str, Head | None]:
-    """Return the end of a log by its name, if anything is stored there; None for one with a damaged head.
+    """Return the end of a log by its name, if anything is stored there; None if only its head is left, and damaged.
 
     A start keeps whole batches behind the head, and so does the copy: receipts may have been sent, and the journal need
     not have the batches any more.
     """
     head, raw = read_head(fs, directory)
     bases = segment_bases(fs, directory)
-    if head is None and (bases if raw is None else not layout.nothing_committed(raw)):
+    lost = bool(bases) if raw is None else len(bases) > 1 or not layout.nothing_committed(raw)
+    damaged = head is None and lost
+    if damaged and not bases:
         return {name: None}
-    first = min(bases, default=0)
-    end = head or Head(first, 0, first)
+    later = [base for base in bases if head and base > head.segment_base]
+    if head and not later:
+        end = head
+    else:  # the segment that head names may have been continued in the next one, or removed by retention
+        base = min(later) if later else max(bases, default=0)
+        end = Head(base, 0, base)
     with contextlib.suppress(FileNotFoundError):  # taken by retention, just now
-        for place in _behind(fs, directory, end):
+        for place in _behind(fs, directory, end, across_damage=True):
             end = place
-    return {name: end} if head or end.position else {}
+    return {name: end} if head or damaged or end.next_offset else {}

@@ -11,6 +11,7 @@ import pytest
 from radiator import limits
 from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from radiator.upkeep import consistent_point
@@ -377,3 +378,63 @@ def test_what_the_system_could_not_write_to_a_segment_is_taken_from_the_journal(
             fs.nodes[path].pending.clear()
             fs.evict(path)
     assert bodies(restored(fs).partitions["a"]) == [b"%d" % number for number in range(10)]
+
+
+OLD_HEAD = layout.encode_head(0, 0, 0)
+
+
+@pytest.mark.parametrize("head", [OLD_HEAD, b"\x89RDH1", b""])
+def test_after_a_power_failure_it_has_what_a_start_finds_whatever_head_says(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head on the disk may be old and name a segment that retention has removed, or damaged, or missing."""
+    monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1000)
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("a", ALWAYS)
+    assert isinstance(log, FilePartition)
+    for body in (b"0", b"1", b"2", bytes(1000)):
+        if body == b"2":
+            checkpoint(store)
+        put(log, body)
+        if body == b"1":
+            log.roll_wanted = True
+        commit(store)
+    fs.kill()
+    if head == OLD_HEAD:
+        del fs.nodes[layout.segment_path(log.directory, 0)]
+    if head:
+        fs.nodes[layout.head_path(log.directory)].cache[:] = head.ljust(layout.HEAD_FILE_BYTES, b"\0")
+    else:
+        del fs.nodes[layout.head_path(log.directory)]
+    copy = restored(fs).partitions["a"]
+    store, _ = opened(fs)
+    found = read_all(store.partitions["a"])
+    assert read_all(copy) == found and max(found) == 3
+
+
+def test_a_segment_that_continues_a_failed_one_is_in_it_before_head_names_it() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("a", ALWAYS)
+    assert isinstance(log, FilePartition)
+    put(log, b"0")
+    commit(store)
+    checkpoint(store)
+    put(log, b"1")
+    commit(store)
+    head = fs.nodes[layout.head_path(log.directory)]
+    before = bytes(head.cache)
+    fs.fail("fdatasync", under=".rlog")
+    checkpoint(store)
+    later = both(NOW + 3_000_000_000)
+    store.tick(later)
+    commit(store, later)
+    assert fs.has_name(layout.segment_path(log.directory, 1)) and log.failed is None
+    fs.kill()
+    head.cache[:] = before
+    fs.evict(layout.segment_path(log.directory, 0))
+    back_up(fs, "/data", "/backup", now_ns=NOW, version="1")
+    restore(fs, "/backup", "/other", Copier(fs))
+    store, notes = opened(fs, "/other")
+    assert not notes and bodies(store.partitions["a"]) == [b"0", b"1"]

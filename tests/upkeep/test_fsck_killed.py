@@ -178,7 +178,9 @@ def test_a_repair_hides_nothing_that_only_the_journal_has_behind_an_index(monkey
     fs.kill()
     with opened_file(fs, fs.open(layout.index_path(log.directory, 0), create=True)) as index:
         fs.pwritev(index, [bytes(100)], 0)
-    fs.nodes[layout.head_path(log.directory)].cache[:] = layout.encode_head(0, ends[1], 1).ljust(layout.HEAD_FILE_BYTES, b"\0")
+    fs.nodes[layout.head_path(log.directory)].cache[:] = layout.encode_head(0, ends[1], 1).ljust(
+        layout.HEAD_FILE_BYTES, b"\0"
+    )
     fs.nodes[layout.segment_path(log.directory, 0)].cache[ends[1] : ends[2]] = bytes(ends[2] - ends[1])
     with Repair("/data", both(NOW), fs) as repair:
         list(repair.run(*repair.check()))
