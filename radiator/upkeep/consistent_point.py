@@ -147,9 +147,9 @@ def _whole_to(fs: FileSystem, root: str, heads: dict[str, Head | None]) -> dict[
         head, directory = heads.get(name), layout.partition_path(root, name)
         if head is None:
             continue
-        place = _place_of(fs, directory, head.segment_base, first)
-        end = place.next_offset
-        for place in _behind(fs, directory, place):
+        start = _place_of(fs, directory, head.segment_base, first)
+        end = start.next_offset
+        for place in _behind(fs, directory, start):
             end = place.next_offset
         found[name] = min(end, head.next_offset)
     return found
