@@ -12,6 +12,7 @@ from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.journal.format import FILE_HEADER_BYTES
+from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.partition import Partition
 from radiator.storage.reads import PositionJob
 from radiator.storage.store import Store
@@ -161,6 +162,23 @@ def test_what_the_journal_has_of_a_damaged_range_ends_the_gap() -> None:
     job.done()
     assert job.result is None and job.skip_to == 2 and job.damage is not None and job.damage.end_offset == 2
     assert read_all(partition, memory=False) == {2: b"2", 3: b"3"}
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_no_batch_is_taken_from_a_journal_file_that_is_used_again(used: bool) -> None:
+    """A checkpoint releases the file between the search and the read of a batch."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    for number in range(2):
+        put(store.partition("q", ALWAYS), b"%d" % number)
+        commit(store)
+    files = JournalFiles(fs, "/data")  # type: ignore[arg-type]
+    first, second = files.batches("q", 0, 2)
+    journal = fs.nodes[store.journal.path(store.journal.file_number)].cache
+    at = journal.index(first)
+    journal[at : at + len(first)] = second if used else bytes(len(first))
+    with pytest.raises(FileNotFoundError, match="since"):
+        list(files.batches("q", 0, 1))
 
 
 def test_a_read_waits_for_a_journal_that_is_being_written() -> None:

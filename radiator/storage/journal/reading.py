@@ -11,12 +11,13 @@ process of its own.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, opened, read_file, read_fully, write_again
-from radiator.storage.header import next_offset
+from radiator.storage.header import DamagedBatch, decode_header, next_offset
 from radiator.storage.journal.format import (
     FILE_HEADER_BYTES,
     Entry,
@@ -37,6 +38,7 @@ class _Place(NamedTuple):
     position: int
     length: int
     next_offset: int
+    crc: int
 
 
 class Gap(NamedTuple):
@@ -146,8 +148,15 @@ class JournalFiles:
         return None if found is None else self._read(places[found])
 
     def _read(self, place: _Place) -> bytes:
-        with opened(self.fs, self.fs.open_read(self._path(place.file))) as fd:
-            return read_fully(self.fs, fd, place.length, place.position)
+        path = self._path(place.file)
+        with opened(self.fs, self.fs.open_read(path)) as fd:
+            data = read_fully(self.fs, fd, place.length, place.position)
+        try:
+            if decode_header(data).crc == place.crc:
+                return data
+        except DamagedBatch:
+            pass
+        raise FileNotFoundError(errno.ENOENT, "the journal has used the file for other entries since", path)
 
     def _places_of(self, partition: str) -> dict[int, _Place]:
         return self._all_places().get(partition, {})
@@ -159,7 +168,7 @@ class JournalFiles:
                 for name in entry.removed:
                     self._places.pop(name, None)
                 for part in entry.parts:
-                    place = _Place(entry.file, part.position, len(part.data), end_of(part))
+                    place = _Place(entry.file, part.position, len(part.data), end_of(part), part.header.crc)
                     self._places.setdefault(part.partition, {})[part.header.base_offset] = place
         return self._places
 
