@@ -33,10 +33,10 @@ from radiator.storage.segment import (
     SegmentInfo,
     Window,
     find_place,
+    find_time,
     header_at,
     last_offset,
     load_index,
-    locate_time,
     merge_run,
     read_run,
     salt_at,
@@ -253,9 +253,10 @@ class PositionJob:
                 continue  # deleted by retention meanwhile
             with opened(self.fs, fd):
                 entries = load_index(self.fs, self.directory, base_offset)
-                found = locate_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, end_offset)
-            if found is not None:
-                self.offset = max(found, self.log_start_offset)
+                found = find_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, end_offset)
+            offset = found.offset if found.missing is None else found.missing
+            if offset is not None:
+                self.offset = max(offset, self.log_start_offset)
                 return
 
 

@@ -381,21 +381,30 @@ def find_place(window: Window, entries: list[IndexEntry], offset: int, size: int
 
 
 def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:
-    """Return the first offset below ``end_offset`` received at ``receive_ns`` or later, or None.
+    """Return the first offset below ``end_offset`` received at ``receive_ns`` or later, or None."""
+    return find_time(window, entries, receive_ns, end_offset).offset
 
-    If no batch has the offsets before it, it is the first of them: they may be of that time, too.
-    """
+
+class TimeLocation(NamedTuple):
+    """The result of a search for a time."""
+
+    offset: int | None  # of the first record of that time or later
+    missing: int | None  # the first of the offsets before it that no batch has, if they may be of that time, too
+
+
+def find_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> TimeLocation:
+    """Return the same as ``locate_time``, with the missing offsets before it."""
     start, expected = start_from_index(window, index.up_to_time(entries, receive_ns))
     for position, header in whole_batches(window, start, window.fs.size(window.fd), expected):
         if header.base_offset >= end_offset:
             break
         if header.max_receive_ns >= receive_ns:
-            if header.base_offset > expected:
-                return expected
             batch = StoredBatch(window.data, window.at(position, header.total_len), header)
-            return batch.offsets()[bisect_left(batch.receive_ns(), receive_ns)]
+            offset = batch.offsets()[bisect_left(batch.receive_ns(), receive_ns)]
+            missing = header.base_offset > expected and header.min_receive_ns >= receive_ns
+            return TimeLocation(offset, expected if missing else None)
         expected = last_offset(window, position, header) + 1
-    return expected if expected < end_offset else None
+    return TimeLocation(None, expected if expected < end_offset else None)
 
 
 def start_from_index(window: Window, entries: list[IndexEntry]) -> tuple[int, int]:
