@@ -130,7 +130,7 @@ def test_what_the_system_could_not_write_to_a_segment_is_read_from_the_journal(b
 
 @pytest.mark.parametrize("lost", [slice(3, 6), slice(3, None)])
 def test_a_time_in_a_damaged_range_leads_to_its_beginning(lost: slice) -> None:
-    """The messages may be in the journal, and if they are lost, the reader is told."""
+    """The messages may be in the journal. If they are not, the reader gets a gap."""
     fs = FaultyFileSystem()
     store, _ = opened(fs, tail_bytes_max=1)
     partition = store.partition("q", ALWAYS)
